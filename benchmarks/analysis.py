@@ -1,11 +1,11 @@
-"""Analysis and report of long runs: seconds and peak memory, of this process and of those that it starts, and
-how both grow.
+"""Time and peak memory of the analysis and report of long runs, and how both grow with the number of records.
 
-By hand: python -m benchmarks.analysis [--records N] [--like RESULTS] [--rounds R]. The records are simulated
-ones of 1.2 kB, or with --like those of a real run, its blocks repeated with noise of 2 %. Each size has a
-process of its own, the two sizes in turn. The first reading, as at the end of a run, keeps the folded pieces
-in the user's cache (here in one of its own), and later readings use them; both times are printed. The code
-that draws the charts is in the cache beforehand, as on every machine that has written a report."""
+By hand: python -m benchmarks.analysis [--records N] [--like RESULTS] [--rounds R]. The records are simulated,
+1.2 kB each, or with --like those of a real run, whose blocks are repeated with noise of 2 %. Two sizes are
+measured in turn, each in a process of its own; memory includes the processes that it starts. The first
+reading of results, as at the end of a run, stores the folded pieces in a cache (here a separate one), and
+later readings use them; both times are printed. The code that draws the charts is cached beforehand, as on
+every machine that has written a report before."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from nearmetal.model.record import Row, TrialRecord, slice_values
 MYSELF = (sys.executable, "-m", "benchmarks.analysis")
 NOISE = 0.02
 LIMITS = {True: (100_000, 10.0, 1 << 30), False: (1_000_000, 60.0, 2 << 30)}
-"""By whether the records are real: number, seconds and bytes of memory."""
+"""Limits for real (True) and simulated (False) records: (number of records, seconds, bytes of memory)."""
 
 
 def fill(directory: Path, trials: int) -> None:
-    """A results directory of so many simulated trials of quick's first workload."""
+    """Write a results directory with this number of simulated trials of quick's first workload."""
     from nearmetal.api.catalog import catalog
     from nearmetal.api.studies import study_from
     from nearmetal.model.study import Better
@@ -76,7 +76,8 @@ def fill(directory: Path, trials: int) -> None:
 
 
 def fill_like(directory: Path, trials: int, like: Path) -> None:
-    """A results directory of so many trials like those of a real run."""
+    """Write a results directory with this number of trials that resemble those of a real run (directory
+    `like`)."""
     from nearmetal.records import ResultsDirectory
     from nearmetal.records.codec import to_line
 
@@ -124,7 +125,7 @@ def _noisy(row: Row, rng: random.Random) -> Row:
 
 
 def measure(directory: Path) -> None:
-    """Read, analyse, write the report; prints seconds and peak bytes as JSON."""
+    """Read and analyse results, and write their report. Print seconds and peak bytes as JSON."""
     begin = time.perf_counter()
     from nearmetal.api.results import load, write_report
 

@@ -1,10 +1,10 @@
 """BLAST divided among ranks: two against one, and one against the unsplit search.
 
 By hand: python -m benchmarks.blast [--rounds 6] [--program blastp] [--sequences 40000] [--queries 32]
-[--fragments 12]. In every round, in random order: nm-blast on one rank and on two, over the same fragments
-of one database, and the unsplit search on one CPU. Every run is a fresh launch whose hits are held to those
-of the unsplit search; other hits end it with 1. Ratios are of pairs, with the exact signed-rank interval,
-which takes six rounds.
+[--fragments 12]. Every round runs, in random order: nm-blast on one rank and on two ranks, over the same
+fragments of one database, and the unsplit search on one CPU. Every run is a fresh launch, whose hits are
+compared with those of the unsplit search; if they differ, the exit status is 1. Ratios are formed pair by
+pair, with the exact signed-rank interval, which is finite from six rounds on.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def prepare(machine: Machine, choices: Choices, directory: Path) -> None:
 
 
 def search(machine: Machine, choices: Choices, directory: Path, ranks: int) -> float:
-    """Seconds that nm-blast tells."""
+    """Run nm-blast, and return the seconds that it reports."""
     there = place(directory, ranks)
     command = BLAST.command(choices, there)
     program = (machine.tools / command.argv[0], *command.argv[1:])
@@ -87,7 +87,7 @@ def search(machine: Machine, choices: Choices, directory: Path, ranks: int) -> f
 
 
 def unsplit(machine: Machine, choices: Choices, directory: Path) -> float:
-    """Seconds of the search that the reference was made by, on one CPU."""
+    """Run the unsplit search of the reference on one CPU, and return its seconds."""
     step = BLAST.prepare(choices, place(directory, 1))[-1]
     return run(machine, [*step.argv[: step.argv.index(WHOLE)], "/dev/null"], directory)
 

@@ -37,7 +37,7 @@ LIMIT = 60.0
 LOOK_AGAIN = 0.0005
 PIPES = Path("/proc/sys/fs/pipe-max-size")
 PINNED = ("taskset", "--cpu-list", str(HOST.cpus()[-1]))
-"""Words in front of a program whose processes have the CPU of the instance. CRIU restores none."""
+"""Command prefix that pins a program to the CPU of the instance. CRIU does not restore the CPU affinity."""
 numbers = count()
 
 
@@ -45,9 +45,9 @@ numbers = count()
 class ProcessMove:
     """One move. Times are in seconds.
 
-    total: from the request until the program goes on and nothing is left of the source.
-    gap: longest time between two steps of the program, which takes one each millisecond.
-    phases: seconds by phase of nearmetal's own moves.
+    total: time from the request until the program continues and the source has been removed.
+    gap: longest time between two steps of the program, which takes one step per millisecond.
+    phases: time by phase, only for moves by nearmetal.
     """
 
     total: float
@@ -57,7 +57,8 @@ class ProcessMove:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Directories of one move: images at both sides, what the instance writes, and its record."""
+    """Directories of one move: for images at both sides, for files that the instance writes, and for the
+    record of its program."""
 
     root: Path
 
@@ -91,7 +92,7 @@ def require_criu() -> Criu:
 
 @contextmanager
 def large_pipes() -> Iterator[None]:
-    """Allow the pipes that lazy pages need, until exit."""
+    """Raise the limit on the size of pipes, as lazy pages need it, until exit."""
     before = PIPES.read_text()
     if int(before) < 4 << 20:
         PIPES.write_text(str(4 << 20))
@@ -227,7 +228,7 @@ def container_by_hand(tools: Tools, criu: Criu) -> ProcessMove:
 
 
 def _container(config: dict[str, Any], words: Sequence[str], place: Place, tools: Tools) -> dict[str, Any]:
-    """Return the configuration of a container that runs a program, which sees the record of its progress."""
+    """Return the configuration of a container that runs a program and mounts the directory of its record."""
     # The streams are opened inside: CRIU does not know a file of the machine.
     inside = 'exec "$@" </dev/null >/dev/null 2>&1'
     config["process"] |= {"args": ["/bin/sh", "-c", inside, "sh", *PINNED, *words], "terminal": False}
@@ -250,7 +251,7 @@ def _container(config: dict[str, Any], words: Sequence[str], place: Place, tools
 
 @contextmanager
 def _by_hand(tools: Tools) -> Iterator[tuple[Place, list[str], ExitStack]]:
-    """Yield directories, the command line of the program that is moved, and a stack that ends everything."""
+    """Yield directories, the command line of the program to be moved, and a stack that ends all processes."""
     with scratch_directory(f"{LABEL}-{next(numbers)}") as root, ExitStack() as stack:
         place = Place(root=root)
         words = [tools / "nm-keeper", str(MEMORY), str(place.record), str(HOT), str(RATE)]

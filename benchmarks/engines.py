@@ -1,11 +1,13 @@
-"""What an engine costs: submitting many workers beside the engine's own command, and the rounds of a worker
-beside those of a run without an engine.
+"""Measures what an engine costs, when workers are submitted and in each round.
+
+The time to submit many workers is compared with that of the engine's own command. The duration of rounds with
+a worker is compared with that of a run without an engine.
 
 By hand: python -m benchmarks.engines submit --engine slurm [--workers 10000] [--runs 5]
          python -m benchmarks.engines rounds [--engine local] [--rounds 12] [--runs 6]
 
-The first needs a machine where jobs of the engine are submitted. All of them are held and cancelled, so no
-worker starts.
+The first needs a machine on which jobs can be submitted to the engine. All jobs are held, and then cancelled,
+so no worker starts.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from nearmetal.host import LocalHost
 from nearmetal.records import ResultsDirectory
 
 HELD = {"slurm": "--hold", "htcondor": "hold = true"}
-"""The option `extra` of an engine by which it holds the jobs."""
+"""By engine, the value of its option `extra` that makes it hold the jobs."""
 SCRIPT = "#!/bin/sh\nexec sleep 1\n"
 DESCRIPTION = """\
 executable = /bin/sleep
@@ -75,7 +77,7 @@ def main() -> None:
 
 
 def submit(engine: str, workers: int, runs: int) -> None:
-    """Print the seconds in which workers are submitted by us and by the engine's own command."""
+    """Print the seconds that nearmetal and the engine's own command need to submit the workers."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
         place = Path(scratch)
         job = Job(
@@ -107,7 +109,8 @@ def by_us(engine: str, job: Job) -> float:
 
 
 def by_itself(engine: str, workers: int, place: Path) -> float:
-    """Submit as many jobs whose output is kept, with no more options than needed."""
+    """Submit the same number of jobs by the engine's own command, and return the seconds. The jobs keep their
+    output, and have no other options than necessary."""
     if engine == "slurm":
         argv = ["sbatch", "--parsable", f"--array=1-{workers}", HELD[engine], "--output=%a.out"]
         stdin = SCRIPT
@@ -124,14 +127,15 @@ def by_itself(engine: str, workers: int, place: Path) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """Seconds until the first round of a run ended, and between the begins of two further ones (median)."""
+    """Seconds from the start of a run to the end of its first round, and median seconds between the
+    beginnings of later rounds."""
 
     first: float
     further: float
 
 
 def rounds(engine: str, number: int, runs: int) -> None:
-    """Print how long rounds take with a worker of an engine, beside those of a run without an engine."""
+    """Print how long rounds take with a worker of an engine, and in a run without an engine."""
     with tempfile.TemporaryDirectory() as scratch:
         ways: dict[str, Callable[[], Rounds]] = {
             "run": partial(measured, Path(scratch), number),

@@ -1,8 +1,10 @@
-"""What a first user gets from `nearmetal quick`: when its first block begins, how many blocks there are, how
-much of their time is timed, and what is decided when.
+"""Measures what a first user gets from `nearmetal quick`.
 
-By hand: python -m benchmarks.first_run [--runs 6] [--time 90s]. Runs after each other, on a machine that has
-run it before. Times count from the start of the command.
+It prints when the first block begins, the number of blocks, which share of their time is measured work, and
+which comparisons are decided when.
+
+By hand: python -m benchmarks.first_run [--runs 6] [--time 90s]. Runs follow each other, on a machine that has
+run the command before. Times count from the start of the command.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from nearmetal.model.record import TrialRecord
 from nearmetal.records import ResultsDirectory
 
 FACTOR, SECONDS = 0.5, 45.0
-"""Overhead that must be decided by so many seconds."""
+"""Overheads above FACTOR must have a verdict after this number of SECONDS."""
 GROUPS = {"stream": "memory", "latency": "MPI", "bandwidth": "MPI", "start": "start"}
 
 
@@ -30,10 +32,11 @@ class Run:
     """One run.
 
     first: seconds until its first block began.
-    timed: share of the time from its first to its last block that was spent in timed slices and starts.
-    cells, decided: comparisons, and those with a verdict.
-    late: comparisons beyond FACTOR that had no verdict after SECONDS.
-    floor: widest half-width of the baseline against itself, by kind of metric, as a share.
+    timed: share of the time from the first to the last block that was spent in timed slices and starts.
+    cells, decided: number of comparisons, and number of those with a verdict.
+    late: comparisons with an overhead above FACTOR that had no verdict after SECONDS.
+    floor: largest half-width of the interval of the baseline against itself, by kind of metric, as a
+    fraction.
     """
 
     first: float
@@ -93,7 +96,7 @@ def run(place: Path, budget: str, seed: int) -> Run:
 
 
 def timed_seconds(records: Iterable[TrialRecord]) -> float:
-    """In timed slices, and in starts."""
+    """Return the seconds that were spent in timed slices and in starts."""
     total = 0.0
     for record in records:
         for row in record.rows:

@@ -1,8 +1,8 @@
-"""What starting a guest costs beyond QEMU itself: the time until its agent answers, against the same QEMU
-command by hand, and by libvirt; restored from a checkpoint against booted; a command in a ready guest; idle
-guests of 128 MiB.
+"""Time to start a guest, beyond that of QEMU itself. Compared are the times until the agent answers: of a
+guest of nearmetal, of the same QEMU command by hand, and of libvirt; and of a guest that is restored from a
+checkpoint, with one that boots. Also measured: a command in a running guest, and idle guests of 128 MiB.
 
-python -m benchmarks.guest_boot [ROUNDS], as root, with the image debian-kernel built."""
+By hand, as root, with the image debian-kernel built: python -m benchmarks.guest_boot [ROUNDS]"""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ QEMU = Qemu()
 
 
 class Recording(LocalHost):
-    """Keeps the QEMU command that a backend starts."""
+    """A host that records the QEMU command that a backend starts."""
 
     argv: tuple[str, ...] = ()
 
@@ -64,7 +64,7 @@ class Recording(LocalHost):
 
 
 def image(tools: Tools, place: Path) -> Path:
-    """The smallest file system that a guest can stand in."""
+    """Build the smallest file system that a guest can boot with, and return its path."""
     tree, file = place / "tree", place / "tree.erofs"
     for name in ("bin", "dev", "proc", "sys", "tmp", "run"):
         (tree / name).mkdir(parents=True)
@@ -90,7 +90,7 @@ def request(base: GuestBase, scratch: Path, settings: GuestSettings, number: int
 
 
 def by_hand(argv: Sequence[str], place: Path) -> float:
-    """Seconds from the start of QEMU until the agent in its guest says the first word."""
+    """Start QEMU, and return the seconds until the first byte from the agent in its guest."""
     with tempfile.TemporaryDirectory(dir=place) as own, socket.socket(socket.AF_UNIX) as listening:
         old = next(w.partition("path=")[2] for w in argv if w.startswith("socket,id=agent"))
         words = [w.replace(str(Path(old).parent), own) for w in argv]

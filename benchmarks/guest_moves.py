@@ -49,12 +49,13 @@ CAPABILITIES: Mapping[Method, tuple[str, ...]] = {
     Method.POSTCOPY: ("postcopy-ram",),
     Method.MULTIFD: ("auto-converge", "multifd"),
 }
-"""What a person switches on for each method."""
+"""Migration capabilities of QEMU that a person enables for each method."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What a program in the guest writes to: bytes, and bytes per second (0: as fast as it can)."""
+    """The load in the guest: a program that writes to this number of bytes, at this number of bytes of pages
+    per second (0: as fast as it can)."""
 
     name: str
     size: int
@@ -69,12 +70,12 @@ FULL_SPEED = Load(name="100 MiB at full speed", size=100 * MIB, rate=0)
 class GuestMove:
     """One move. Times are in seconds.
 
-    total: from the request until the guest runs at the destination and the source is not needed any more.
-    gap: longest time without an answer, less that at rest.
-    floor: longest time without an answer at rest.
-    known: seconds to which a gap is known.
-    stopped: standstill, of nearmetal's own moves.
-    phases: seconds by phase of nearmetal's own moves.
+    total: time from the request until the guest runs at the destination and the source is no longer needed.
+    gap: longest time without an answer, minus `floor`.
+    floor: longest time without an answer while the guest is not moved.
+    known: resolution of a gap.
+    stopped: standstill, only for moves by nearmetal.
+    phases: time by phase, only for moves by nearmetal.
     """
 
     total: float
@@ -87,7 +88,7 @@ class GuestMove:
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """Two seats of a network, and what guests are started from."""
+    """Two seats of a network, and the files from which guests are started."""
 
     tools: Tools
     base: GuestBase
@@ -134,7 +135,7 @@ def ground(tools: Tools, directory: Path) -> Iterator[Ground]:
 
 @dataclass(frozen=True, kw_only=True)
 class MoveTimes:
-    """What the side that moves a guest measures; see GuestMove."""
+    """The times that a mover measures itself; see GuestMove."""
 
     total: float
     stopped: float = 0.0
@@ -142,7 +143,7 @@ class MoveTimes:
 
 
 Mover = Callable[[QemuGuest, ExitStack], MoveTimes]
-"""Moves a guest, which then runs until the stack is closed."""
+"""A function that moves a guest. The moved guest runs until the stack is closed."""
 
 
 def move(here: Ground, load: Load, mover: Mover) -> GuestMove:
@@ -197,7 +198,11 @@ def by_nearmetal(here: Ground, method: Method, limit: float) -> Mover:
 
 
 def by_hand(here: Ground, method: Method, limit: float) -> Mover:
-    """Move as a person does: start a second QEMU that waits, and type the commands of QMP into both."""
+    """Return a mover that acts like a person: it starts a second QEMU that waits for the guest, and sends QMP
+    commands to both.
+
+    limit: downtime limit in seconds.
+    """
 
     def mover(guest: QemuGuest, stack: ExitStack) -> MoveTimes:
         own = here.directory / f"hand-{next(here.numbers)}"
@@ -248,7 +253,7 @@ def by_hand(here: Ground, method: Method, limit: float) -> Mover:
 
 
 class Commands:
-    """A connection to QEMU's monitor, without a library. QEMU may still be starting."""
+    """A connection to QEMU's monitor, without a library. It waits for a QEMU that is still starting."""
 
     def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -280,9 +285,9 @@ class Commands:
 
 
 def probe_cost(tools: Tools, directory: Path, seconds: float) -> tuple[float, float]:
-    """Return the CPU times of both ends of a probe at rest, as shares of a core.
+    """Return the CPU time of client and responder of a probe without a move, as fractions of a core.
 
-    The client is first. The responder runs in a namespace of the machine.
+    The responder runs in a network namespace of the machine.
     """
     want = NetworkRequest(attachment=Attachment.VETH_BRIDGE, settings=NetworkSettings(), instances=1)
     with build_networks(f"{LABEL}p", [want], directory) as (network,):

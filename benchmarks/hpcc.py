@@ -1,8 +1,9 @@
-"""EP-DGEMM of HPCC with the chosen BLAS against this machine's DGEMM roof, in turn.
+"""Compares EP-DGEMM of HPCC, with the chosen BLAS, with this machine's upper bound of DGEMM.
 
-By hand: python -m benchmarks.hpcc [rounds] [n]. Each round launches HPCC natively on all CPUs, pinned, and
-measures the roof anew, in random order; the ratio is EP-DGEMM / mean of the CPUs' roofs, pair by pair. n:
-order of HPL's matrix; the matrices of DGEMM are n / sqrt(3 ranks). A run that is not verified ends it with 1.
+By hand: python -m benchmarks.hpcc [rounds] [n]. Each round runs HPCC natively on all CPUs, pinned, and
+measures the upper bound, in random order. The ratio is EP-DGEMM / mean of the CPUs' upper bounds, pair by
+pair. n: order of HPL's matrix; the matrices of DGEMM have the order n / sqrt(3 ranks). If a run fails its
+verification, the exit status is 1.
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ def main(rounds: int, n: int) -> int:
 
 
 def roof(machine: Machine) -> float:
-    """FLOP/s of a CPU, all at once."""
+    """Measure the upper bound on all CPUs at the same time, and return their mean in FLOP/s."""
     each = measure_dgemm(machine, machine.cpus).best()
     return sum(each) / len(each)
 
 
 def ep_dgemm(machine: Machine, scratch: Path, n: int) -> float:
-    """FLOP/s of a rank, all at once, of one fresh and verified run."""
+    """Run HPCC once, and return the FLOP/s of a rank in EP-DGEMM, in which all ranks compute at the same
+    time."""
     found = run(machine, scratch, n)
     value = next(m.value for m in found.metrics if m.name == METRIC)
     if not found.ok or value is None:

@@ -1,7 +1,8 @@
-"""Our STREAM triad and ping-pong against the plainest loops, compiled alike, fresh processes in turn.
+"""Compares STREAM triad and ping-pong of nm-micro with the simplest possible loops (plain.c), compiled with
+the same flags.
 
-By hand: python -m benchmarks.kernels [rounds]. Each launch gives the median of fifteen repetitions; ratios of
-seconds are ours / plain, pair by pair.
+By hand: python -m benchmarks.kernels [rounds]. Both sides run in fresh processes in turn. A launch gives the
+median of fifteen repetitions. Ratios of seconds are nm-micro / plain, pair by pair.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def main(rounds: int) -> None:
 
 
 def ours(machine: Machine, scratch: str, spec: str, units: int, metric: str) -> float:
-    """Median seconds of the slices of one fresh launch of nm-micro."""
+    """Launch nm-micro once, and return the median seconds of its slices."""
     with tempfile.TemporaryDirectory(dir=scratch) as here, RankJob(Path(here), 2, Path(here)) as job:
         program = (machine.tools / "nm-micro", "--tokens", here, spec)
         job.launch(machine.host, machine.mpi.launch(mpi_job(machine, program, here)))
@@ -72,14 +73,14 @@ def ours(machine: Machine, scratch: str, spec: str, units: int, metric: str) -> 
 
 
 def theirs(machine: Machine, scratch: str, program: list[str]) -> float:
-    """Median seconds of the repetitions of one fresh launch of the plain program."""
+    """Launch the plain program once, and return the median seconds of its repetitions."""
     launch = machine.mpi.launch(mpi_job(machine, tuple(program), scratch))
     done = machine.host.run(launch.argv, env=launch.env, timeout=60)
     return statistics.median(float(line) for line in done.stdout.splitlines())
 
 
 def mpi_job(machine: Machine, program: tuple[str, ...], scratch: str) -> MpiJob:
-    """Two pinned ranks over shared memory."""
+    """Return a job of two pinned ranks that communicate through shared memory."""
     wrapper = (machine.tools / "nm-rank", "--cpus", ",".join(map(str, machine.cpus[:2])), "--")
     return MpiJob(
         argv=(*wrapper, *program),

@@ -1,4 +1,4 @@
-"""A launch of our own programs or others by mpirun, pinned and reported as the tool does it."""
+"""Launches of programs by mpirun, pinned and measured by nm-rank as in nearmetal."""
 
 from __future__ import annotations
 
@@ -27,8 +27,12 @@ def launched(
     env: Mapping[str, str] | None = None,
     failed_well: str = "",
 ) -> tuple[Completed, tuple[RankReport, ...]]:
-    """A fresh launch in shared memory, one CPU for each rank. directory: where it runs; failed_well: what its
-    output holds where it may end with an error. Ends the benchmark where it fails otherwise."""
+    """Launch a program with one CPU for each rank and shared memory between ranks. Return its result and the
+    reports of nm-rank. A failure ends the benchmark.
+
+    directory: working directory.
+    failed_well: text in the output of a run whose error status is accepted.
+    """
     with tempfile.TemporaryDirectory(dir=scratch) as here:
         rank = rank_argv(
             machine.tools,

@@ -1,24 +1,25 @@
-"""Moves by nearmetal against the same moves made by hand; whether `method: auto` chooses well; whether the
-predicted intervals hold; the cost of the probe.
+"""Compares moves by nearmetal with the same moves by hand; checks whether `method: auto` chooses well and
+whether the predicted intervals hold; measures the cost of the probe.
 
 By hand, as root: python -m benchmarks.lifecycle [--quick] [--rounds 8] [--parts idle dirty process lazy
 container auto probe] [--loads 0 1 2 3] [--seconds 400]. It needs the images criu and debian-kernel.
 
-idle, dirty: a guest of 256 MiB, against plain QMP commands to two QEMUs; idle by pre-copy, and with 100 MiB
-that are dirtied at full speed by the method that `auto` chooses for 150 ms. Gaps are those of a UDP probe,
-less its floor, which is measured for each guest before it is moved.
+idle, dirty: a guest of 256 MiB, against plain QMP commands to two QEMUs. The idle guest is moved by pre-copy;
+the other one, which dirties 100 MiB at full speed, by the method that `auto` chooses for 150 ms. Gaps are
+those of a UDP probe, minus its floor, which is measured for each guest before it is moved.
 process, lazy: a process of 256 MiB, against criu dump, cp and criu restore; gaps are the longest time between
 two steps of the program.
 container: the same in a container, against runc checkpoint, cp and runc restore.
 auto: for each load and bound, every method and `auto`, in random order. The best method is the one with the
-shortest median total of those whose median standstill keeps the bound; of those that lose the guest with the
-connection only if no other keeps it. If none keeps it, the one with the shortest standstill. Before each move
-its times are predicted, from a sample of the guest's memory and all earlier moves. Moves that fail are
-named, and a cell in which every move of a method failed is not judged.
+shortest median total among those whose median standstill keeps the bound. Methods that lose the guest if the
+connection breaks are considered only if no other method keeps the bound. If none keeps it, the best method is
+the one with the shortest standstill. Before each move its times are predicted from a sample of the guest's
+memory and all earlier moves. Failed moves are listed, and a cell in which every move of a method failed is
+not judged.
 probe: CPU time of the probe's client and responder while answers come.
 
-Both sides run once in each round, in random order, with a guest or process of their own. Ratios are
-nearmetal / by hand, pair by pair, with the exact signed-rank interval, finite from six rounds on.
+Both sides run once in each round, in random order, each with its own guest or process. Ratios are nearmetal /
+by hand, pair by pair, with the exact signed-rank interval, which is finite from six rounds on.
 """
 
 from __future__ import annotations
@@ -68,9 +69,9 @@ TIMES_BEST, CELLS, COVERAGE = 1.25, 0.8, 0.9
 
 @dataclass(kw_only=True)
 class Experience:
-    """Finished moves, and how many of their times were inside the intervals that were predicted.
+    """Finished moves, and how many of their times were inside the predicted intervals.
 
-    log: file to which a line of JSON is appended for each move; None for none.
+    log: file to which a line of JSON is appended for each move; None to write no log.
     """
 
     log: Path | None = None
@@ -81,7 +82,11 @@ class Experience:
     def add(
         self, method: Method, expected: Predictions, total: float, stopped: float, load: str = ""
     ) -> None:
-        """load: its name, for the log, where each time is followed by its raw prediction and the interval."""
+        """Add a finished move. In the log, each time is followed by its uncorrected prediction and the
+        interval.
+
+        load: name of the load, for the log.
+        """
         for inside, estimate, measured in (
             (self.totals, expected.corrected[method].total, total),
             (self.standstills, expected.corrected[method].downtime, stopped),
@@ -119,7 +124,8 @@ def _holds(estimate: Estimate, measured: float) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class AutoMove:
-    """A move by `auto`, or by one method, with the method that was used and the seconds of the sample."""
+    """A move by `auto` or by one method: the method that was used, and the seconds that sampling the memory
+    took."""
 
     move: GuestMove
     method: Method
@@ -201,8 +207,8 @@ def paired_guests(
 ) -> list[bool]:
     """Print a guest's moves by both sides, and return whether they are within the limits.
 
-    limit: seconds of the downtime limit.
-    most: seconds of the gap.
+    limit: downtime limit in seconds.
+    most: maximum gap in seconds.
     """
     found = interleaved(
         {
@@ -231,8 +237,9 @@ def report(
 ) -> list[bool]:
     """Print totals and gaps of both sides with their ratios, and return whether they are within the limits.
 
-    A gap has to be below its limit only where that by hand is.
-    least: seconds to which a gap is known.
+    A gap must be below its limit only if that of the move by hand is.
+    most: maximum gap in seconds.
+    least: resolution of a gap in seconds.
     """
     within = []
     for name in ("total", "gap"):
@@ -315,7 +322,7 @@ def auto(
 ) -> list[bool]:
     """Print how `auto` compares with the best method, and return whether it is within the limits.
 
-    seconds: after which no further cell is begun.
+    seconds: time after which no further cell is started.
     """
     experience, rng = Experience(log=log), Random(1)
     cells = [(load, bound) for load in loads for bound in BOUNDS]

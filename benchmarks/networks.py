@@ -1,5 +1,8 @@
-"""How long it takes to build the networks of a run: six topologies at once, from the call until all stand and
-have been read back. python -m benchmarks.networks"""
+"""Time to build the networks of a run: six topologies together, from the call until all exist and have been
+read back.
+
+By hand: python -m benchmarks.networks
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ SETTINGS = NetworkSettings(rto_min=0.002, congestion_control="reno", rate=125e6,
 
 
 def wants() -> list[NetworkRequest]:
-    """Five attachments of two instances, and a sixth with every setting that a route and a queue can have."""
+    """Return requests for five networks of two instances with different attachments, and for one with every
+    setting of routes and queues."""
     kinds = [(Attachment(name), NetworkSettings()) for name in SIX]
     kinds.append((Attachment.VETH_BRIDGE, SETTINGS))
     return [NetworkRequest(attachment=a, settings=s, instances=2) for a, s in kinds]

@@ -1,13 +1,13 @@
-"""Our NAS kernels, each verified, for several values of -march; with --reference against NPB's own binaries.
+"""NAS kernels of nm-micro, each verified, for several values of -march; optionally compared with NPB itself.
 
 By hand: python -m benchmarks.npb [--class A] [--ranks 1 2] [--kernels cg mg] [--rounds 1]
 [--march native x86-64-v3] [--reference NPB3.4-MPI/bin] [--reference x86-64-v3=NPB3.4-MPI-v3/bin].
 
-Without --march our programs are compiled for this machine and, if its processor has AVX-512, also without it.
-Every run is a fresh launch. MPI options, pinning and the program beside each rank are the same on both sides;
--march should be. In each round all sides run once, in random order. Ratios are Mop/s ours / reference, pair
-by pair, with the exact signed-rank interval, which is finite from six rounds on. Memory is the largest of all
-ranks and runs. The exit status is 1 if a result is wrong.
+Without --march, nm-micro is compiled for this machine and, if its processor has AVX-512, also without
+AVX-512. Every run is a fresh launch. MPI options, pinning and the program beside each rank are the same on
+both sides; -march should be. In each round all sides run once, in random order. Ratios are Mop/s ours /
+reference, pair by pair, with the exact signed-rank interval, which is finite from six rounds on. Memory is
+the largest of all ranks and runs. The exit status is 1 if a result is wrong.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ MARCH = re.compile(r"^ *[CF]FLAGS *=.*-march=(\S+)", re.MULTILINE)
 class Case:
     """A kernel to run.
 
-    program: the reference's, None where there is none.
-    tools: our programs for `march`.
+    program: path of the reference's program; None if there is none.
+    tools: nearmetal's programs, compiled for `march`.
     """
 
     kernel: str
@@ -68,11 +68,11 @@ class Case:
 class Run:
     """One run of one side.
 
-    wrong: what is wrong with the result, empty if it is verified.
-    seconds: of the timed section.
-    mops: million operations a second.
+    wrong: error in the result; empty if it is verified.
+    seconds: duration of the timed section.
+    mops: million operations per second.
     memory: bytes of the largest rank.
-    march: what the program was compiled for, as far as it says so.
+    march: the -march of the program, if it reports it.
     """
 
     wrong: str
@@ -119,7 +119,7 @@ def main() -> int:
 
 
 def notes_on(case: Case, own: Sequence[Run], theirs: Sequence[Run]) -> list[str]:
-    """Return what makes a line of the table wrong or unfair."""
+    """Return remarks on why a line of the table is wrong or unfair."""
     what = f"{case.kernel} for {case.march} on {case.ranks} ranks"
     notes = [f"NOT VERIFIED: {what}: {run.wrong}" for run in (*own, *theirs) if run.wrong]
     others = {run.march for run in theirs} - {case.march, ""}
@@ -150,12 +150,13 @@ def arguments() -> argparse.Namespace:
 
 
 def default_marches(cpu_flags: frozenset[str]) -> list[str]:
-    """Return the code paths that this processor has: its own, and beside AVX-512 the one without."""
+    """Return the values of -march to compare: native and, if the processor has AVX-512, one without it."""
     return [NATIVE, WITHOUT_AVX512] if "avx512f" in cpu_flags else [NATIVE]
 
 
 def reference_of(given: Sequence[str], march: str) -> Path | None:
-    """Return the directory that was given for this -march, else the one for all, else None."""
+    """Return the directory of the reference that was given for this -march, or else for all; None if there is
+    none."""
     parts = (re.fullmatch(r"(?:([\w.-]+)=)?(.+)", text) for text in given)
     named = {part[1]: part[2] for part in parts if part}
     directory = named.get(march, named.get(None))
@@ -163,7 +164,7 @@ def reference_of(given: Sequence[str], march: str) -> Path | None:
 
 
 def machine_line(machine: Machine) -> str:
-    """Describe the machine, with the vector extensions that decide which code path is native."""
+    """Return a description of the machine, with the vector extensions on which -march=native depends."""
     flags = machine.hardware.cpu_flags
     extensions = [f"{'' if name in flags else 'no '}{name}" for name in ("avx2", "avx512f")]
     versions = {"versions": {"mpi": machine.built.mpi}}
@@ -171,7 +172,7 @@ def machine_line(machine: Machine) -> str:
 
 
 def tools_for(machine: Machine, march: str) -> Tools:
-    """Compile our programs for one -march; each value has its own entry in the cache."""
+    """Compile nearmetal's programs for one -march. Each value has its own entry in the cache."""
     if march == NATIVE:
         return machine.tools
     built = build_tools(
@@ -206,7 +207,8 @@ def all_sides(
 ) -> list[tuple[list[Run], list[Run]]]:
     """Run both sides of all cases once in each round, in random order.
 
-    Returns for each case our runs and the reference's, which are none where it has no program.
+    Return for each case the runs of nm-micro and those of the reference, which are empty if it has no
+    program.
     """
     what: dict[str, Callable[[], Run]] = {}
     for case in cases:
@@ -253,14 +255,17 @@ def most(reports: Sequence[RankReport]) -> int:
 
 
 def side(runs: Sequence[Run]) -> str:
-    """Return one side of a line: medians of the runs."""
+    """Return the columns of one side in the table: medians of its runs."""
     verified = "NO" if any(r.wrong for r in runs) else "yes"
     seconds, mops = (statistics.median(v) for v in zip(*((r.seconds, r.mops) for r in runs), strict=True))
     return f"{verified:<9}{seconds:>9.3f}{mops:>10.1f}{max(r.memory for r in runs) / 2**20:>9.1f}"
 
 
 def geometric_mean(ratios: Sequence[Sequence[float]]) -> Interval:
-    """Average over all cases, round by round. ratios: logarithms by case and round."""
+    """Return the geometric mean over all cases, with its interval over the rounds.
+
+    ratios: logarithms of ratios, by case and round.
+    """
     found = interval([statistics.fmean(one_round) for one_round in zip(*ratios, strict=True)])
     return Interval(centre=math.exp(found.centre), low=math.exp(found.low), high=math.exp(found.high))
 

@@ -14,7 +14,8 @@ Value = TypeVar("Value")
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Hodges-Lehmann centre and exact 95 % signed-rank interval of paired values (n fixed beforehand)."""
+    """Return the Hodges-Lehmann estimate and the exact 95 % signed-rank interval of paired values, whose
+    number was fixed beforehand."""
     import numpy as np
 
     from nearmetal.analysis.intervals.signed_rank import Walsh
@@ -25,24 +26,25 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def ratio(a: Sequence[float], b: Sequence[float]) -> Interval:
-    """a / b pair by pair."""
+    """Return the interval of the ratios a / b of pairs."""
     found = interval([math.log(x / y) for x, y in zip(a, b, strict=True)])
     return Interval(centre=math.exp(found.centre), low=math.exp(found.low), high=math.exp(found.high))
 
 
 def difference(a: Sequence[float], b: Sequence[float]) -> Interval:
-    """a - b pair by pair."""
+    """Return the interval of the differences a - b of pairs."""
     return interval([x - y for x, y in zip(a, b, strict=True)])
 
 
 def shown(found: Interval, unit: str = "", scale: float = 1.0) -> str:
-    """'1.003 [0.998 … 1.009] unit'."""
+    """Return an interval as text: '1.003 [0.998 … 1.009] unit'. scale: factor to the unit."""
     centre, low, high = (scale * v for v in (found.centre, found.low, found.high))
     return f"{centre:.4g} [{low:.4g} … {high:.4g}] {unit}".rstrip()
 
 
 def interleaved(what: dict[str, Callable[[], Value]], rounds: int, seed: int = 1) -> dict[str, list[Value]]:
-    """Each callable once per round in random order; what it returns is its value."""
+    """Call each function once per round, in random order. Return the results by name, in the order of
+    rounds."""
     rng = Random(seed)
     out: dict[str, list[Value]] = {name: [] for name in what}
     for _ in range(rounds):

@@ -1,7 +1,7 @@
-"""What the profile adds to an MPI call: fresh processes with and without it in turn, calls that do little.
+"""Time that the profile adds to an MPI call, measured with calls that do little (calls.c).
 
-By hand: python -m benchmarks.profile [rounds]. Each process gives the least of five hundred repetitions of
-2,000 calls; differences are with - without, pair by pair.
+By hand: python -m benchmarks.profile [rounds]. Fresh processes run with and without the profile in turn. Each
+gives the minimum over five hundred repetitions of 2,000 calls. Differences are with - without, pair by pair.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(rounds: int) -> None:
 def costs(
     machine: Machine, scratch: str, program: list[str], rounds: int
 ) -> list[tuple[list[float], list[float]]]:
-    """By call: seconds per call with the profile and without it, round by round."""
+    """Return for each kind of call the seconds per call with the profile and without it, by round."""
     kept: dict[str, list[list[float]]] = {"with": [], "without": []}
 
     def run(which: str) -> float:

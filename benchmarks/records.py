@@ -1,9 +1,9 @@
-"""The tool's own cost of recording a trial, beside that of the fsync alone, interleaved.
+"""Time that nearmetal needs to record a trial, compared with that of the fsync alone.
 
 By hand: python -m benchmarks.records [trials [directory]]. A trial is recorded as in a run: counters of the
-node and of two instances before and after, their differences, what disturbed it, one record of two rows of
-eight slices, its line, written and synced. Beside it, in turn: the same bytes appended to another file and
-synced."""
+node and of two instances before and after, their differences, the disturbance, and one record of two rows of
+eight slices, which is written as a line and synced. In turn with it, the same bytes are appended to another
+file and synced."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROW = replace(PLAIN.rows[0], values=SLICES, seconds=SLICES, parts={"comm": SLICE
 
 
 def recorded(host: LocalHost, writer: TrialWriter) -> TrialRecord:
-    """All that a run does for a trial beyond running it."""
+    """Do everything that a run does for a trial, except running it. Return the record."""
     begin = time.time()
     own = time.process_time()
     before = {name: snapshot(host, cgroups) for name, cgroups in INSTANCES.items()}
@@ -62,7 +62,7 @@ def timed(what: Callable[[], object]) -> float:
 
 
 def interval(values: Sequence[float]) -> str:
-    """Median with its 95 % order-statistic interval."""
+    """Return the median with its 95 % order-statistic interval as text."""
     ordered, n = sorted(values), len(values)
     reach = 0.98 * n**0.5
     low, high = ordered[max(0, int(n / 2 - reach))], ordered[min(n - 1, int(n / 2 + reach))]

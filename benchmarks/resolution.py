@@ -1,11 +1,11 @@
-"""How fine `nearmetal quick` sees in 90 seconds, and how often a planted 3 % is found at a margin of 1 %.
+"""Resolution of `nearmetal quick` in 90 s, and how often a planted 3 % is found at a margin of 1 %.
 
 By hand: python -m benchmarks.resolution [--tries 10] [--runs 1] [--against PROGRAM]. Each run has two parts
-of 90 s, to the end of their budget: native against one container in the same transport, with the four
-kernels of the claim, and the whole of quick; printed are the half-widths of the named metrics and the noise
-floor. With another nearmetal PROGRAM, such as that of an older checkout, its runs are interleaved with
-ours, and the ratios of half-widths stand below. Then a native handicap of 3 % extra work that many times
-(0: not at all).
+of 90 s, which use their whole budget: native against one container with the same transport, with the four
+kernels of the claim; and the complete quick. It prints the half-widths of the named metrics' intervals, and
+the noise floor. With --against, the runs of another nearmetal PROGRAM, such as that of an older checkout, are
+interleaved, and the ratios of half-widths are printed too. Then a native handicap of 3 % extra work runs
+--tries times (0: not at all).
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ NAMED = (
 
 
 def nearmetal(*words: str, cwd: Path, program: Path = OURS) -> dict[str, Any]:
-    """The result of a run as data; a study whose verdicts are reached may stop early."""
+    """Run a command of nearmetal, and return its result as data. A study may stop early when all verdicts are
+    reached."""
     done = subprocess.run([program, *words, "--json"], cwd=cwd, capture_output=True, text=True, check=False)
     if not done.stdout:
         raise SystemExit(done.stderr)
@@ -72,13 +73,13 @@ def nearmetal(*words: str, cwd: Path, program: Path = OURS) -> dict[str, Any]:
 
 
 def half_width(cell: dict[str, Any]) -> float:
-    """Of ln(ratio); infinite before the first look."""
+    """Return the half-width of the interval of ln(ratio); infinite before the first look."""
     low, high = cell["low"], cell["high"]
     return math.inf if low is None or high is None else (math.log1p(high) - math.log1p(low)) / 2
 
 
 def widths(found: dict[str, Any]) -> dict[str, float]:
-    """Half-widths of the named metrics of one container in the same transport."""
+    """Return the half-widths of the named metrics, for one container with the same transport."""
     return {
         name: half_width(c)
         for c in found["cells"]
@@ -87,14 +88,16 @@ def widths(found: dict[str, Any]) -> dict[str, float]:
 
 
 def floor(found: dict[str, Any]) -> str:
-    """The widest of the baseline against itself, and what disturbed the run."""
+    """Return as text the largest half-width of the baseline against itself, and the disturbance of the
+    run."""
     widest = max((half_width(c) for c in found["noise_floor"]["cells"]), default=math.inf)
     told = {k: round(v, 4) for k, v in found["disturbance"].items() if v}
     return f"A/A at most ±{widest * 100:.2f} %, {told}"
 
 
 def resolution(cwd: Path, runs: int, against: Path | None) -> None:
-    """Ours and the other program's in turn, in an order that changes from run to run."""
+    """Print the half-widths of runs of this and the other program, in an order that changes from run to
+    run."""
     parts = {"four kernels": ("run", "same.yaml"), "quick": ("quick", "--width", "0.01 %")}
     sides = {"ours": OURS, **({"theirs": against} if against else {})}
     for part, words in parts.items():
@@ -119,7 +122,7 @@ def resolution(cwd: Path, runs: int, against: Path | None) -> None:
 
 
 def planted(cwd: Path, tries: int) -> None:
-    """How many of the tries call the planted 3 % material in every metric."""
+    """Print in how many tries the planted 3 % is material in every metric."""
     (cwd / "planted.yaml").write_text(PLANTED)
     hits: dict[str, int] = {}
     for i in range(tries):

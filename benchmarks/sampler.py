@@ -1,9 +1,9 @@
-"""CPU of the 1 Hz sampler against that of `vmstat 1`, interleaved.
+"""Compares the CPU time of the 1 Hz sampler with that of `vmstat 1`.
 
-By hand: python -m benchmarks.sampler [rounds]. Each round starts all side by side, in an order and at a
-distance drawn anew, and takes their CPU time by the scheduler's clock over the same seconds, once they are
-warm: nm-sample with all that it reads of the node, nm-sample with two instances besides, in control groups
-like those of a run and with a process each, and vmstat, which reads a part of the node's."""
+By hand: python -m benchmarks.sampler [rounds]. Each round starts three programs, in random order and at
+random distances: nm-sample with all files of the node; nm-sample with two instances in addition, each with a
+process in control groups like those of a run; and vmstat, which reads a part of the node's files. When they
+are warm, their CPU time over the same seconds is read from the scheduler."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Groups = Mapping[str, Path]
 
 @contextmanager
 def lived_in_groups(label: str) -> Iterator[Groups]:
-    """As an instance has them, with a process in them that does something ten times a second."""
+    """Yield control groups like those of an instance. A process in them wakes up ten times per second."""
     parents = cgroups.machine_parents()
     if isinstance(parents, MissingValue):
         raise UnavailableError(f"no control group can be made here: {parents.reason}")
@@ -54,13 +54,17 @@ def lived_in_groups(label: str) -> Iterator[Groups]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of all threads of a process so far, by the scheduler's clock (schedstat, ns)."""
+    """Return the CPU time in seconds of all threads of a process so far, from schedstat, which counts in
+    ns."""
     tasks = Path(f"/proc/{pid}/task")
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
 
 
 def measure_round(scratch: Path, program: str, groups: Mapping[str, Groups]) -> dict[str, float]:
-    """CPU seconds per second by name, all running at the same time. groups: of each instance."""
+    """Run all programs at the same time, and return their CPU seconds per second by name.
+
+    groups: control groups of each instance.
+    """
     host = LocalHost()
     pids: dict[str, int] = {}
     samplers = {
@@ -95,7 +99,7 @@ def measure_round(scratch: Path, program: str, groups: Mapping[str, Groups]) -> 
 
 
 def newest_child() -> int:
-    """The process that was started last."""
+    """Return the PID of the child process that was started last."""
     return int(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()[-1])
 
 

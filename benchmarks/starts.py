@@ -1,13 +1,15 @@
-"""Start, a command and the stop of each container backend against its program's own command line.
+"""Times of the start, of a command and of the stop of each container backend, compared with the command line
+of its container program.
 
-By hand, as root: python -m benchmarks.starts [rounds] [backend ...]. In every round, in random order, for
-each backend: an instance is started, runs `true` and is ended; and the program is started by a command line
-that makes the same root directory as a person would (unshare, mount; Docker has it mounted by its daemon),
-with nm-init as its payload, runs `true` by the program's own way in, and is ended. Attachment host on both
-sides. Of control groups the command line has those that the program makes by itself, and no others.
+By hand, as root: python -m benchmarks.starts [rounds] [backend ...]. Every round does the following for each
+backend, in random order. On nearmetal's side, an instance is started, runs `true`, and is stopped. On the
+other side, the container program is started by a command line that creates the same root directory as a
+person would (unshare, mount; Docker's daemon mounts it itself), with nm-init as its payload; it runs `true`
+by its own exec command, and is stopped. Both sides use attachment host. On the other side only those control
+groups exist that the program creates by itself.
 
-The figures: a start at most 1.1 times that of the command line, a command at most 20 ms beyond the own way
-in.
+Limits: a start takes at most 1.1 times as long as by the command line, and a command at most 20 ms longer
+than by the program's own exec command.
 """
 
 from __future__ import annotations
@@ -52,13 +54,18 @@ WRAPPED: dict[str, Callable[[Wrapped], Sequence[str]]] = {
 }
 NAMES = (*WRAPPED, "runc", "crun", "podman", "docker")
 Times = tuple[float, float, float]
-"""Seconds to the first instruction, of `true` inside, and until all is put away."""
+"""Seconds from the start to the first instruction, of the command `true`, and of the stop until nothing is
+left."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandLine:
-    """argv: in the foreground, with nm-init as its payload; enter: tokens of the program's own way in, given
-    the pid of its first process; find_pid: that pid, where it is not below the program."""
+    """The command line of a container program.
+
+    argv: runs a container in the foreground, with nm-init as its payload.
+    enter: returns the prefix of a command inside the container, given the PID of its first process.
+    find_pid: finds this PID if the process is not a descendant of the program; None otherwise.
+    """
 
     argv: Sequence[str]
     enter: Callable[[int], Sequence[str]]
@@ -68,7 +75,8 @@ class CommandLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """What a command line stands on: directories, where its payload reports, binds (writable by path)."""
+    """The files of a command line: directories, the FIFO for the report of its payload, and bind mounts (by
+    path, whether writable)."""
 
     tools: Tools
     request: InstanceRequest
@@ -93,7 +101,7 @@ if [ -n "$4" ]; then umount --lazy "$4"; fi
 shift 4
 exec "$@"
 """
-"""What nm-box wrap does, as a person types it."""
+"""The steps of nm-box wrap, as a person would type them."""
 
 
 def first_process(container: str) -> int | None:
@@ -103,7 +111,11 @@ def first_process(container: str) -> int | None:
 
 
 def by_hand(ground: Ground, detached: Path | None = None) -> list[str]:
-    """Tokens before those of a program. detached: control groups of version 2, which it refuses to see."""
+    """Return the prefix of a container program's command line that prepares its root directory.
+
+    detached: directory of version 2 control groups to unmount, for a program that refuses them; None to keep
+    it.
+    """
     binds = [str(path) for path in ground.binds]
     assert len(binds) == 2, binds
     words = [str(ground.overlay), *binds, str(detached or "")]
@@ -188,7 +200,7 @@ def of_docker(ground: Ground) -> CommandLine:
 
 
 def command_line(name: str, ground: Ground) -> CommandLine:
-    """That of a container of the same kind as the backend's."""
+    """Return the command line for a container of the same kind as the backend's."""
     if name in WRAPPED:
         return of_wrapped(name, ground)
     if name == "podman":
@@ -213,7 +225,8 @@ def requested(name: str, scratch: Path) -> InstanceRequest:
 
 
 Side = Callable[[Tools, str, Path], AbstractContextManager[tuple[float, Sequence[str]]]]
-"""Yields seconds to the first instruction, and tokens before a command inside."""
+"""A side of the comparison: a context with a running container, which yields the seconds to the first
+instruction, and the prefix of a command inside."""
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""What the tool itself costs per trial of `true`, beyond the launched command and the fsync.
+"""Time that nearmetal itself needs for a trial of `true`, beyond the launched command and the fsync.
 
-By hand: python -m benchmarks.trial_cost [rounds] [path of the reframe program]. In every round, in random
-order: a block of two trials through the real orchestrator (instance, counters, command, record, fsync,
-running analysis), the command line that it launches for a trial (nm-box enter, nm-rank, true) by itself as
-often, `true` alone as often, and the fsync of as many bytes.
-With ReFrame: its 20 tests of `true`, serial, less its start-up, per test.
+By hand: python -m benchmarks.trial_cost [rounds] [path of the reframe program]. Every round does, in random
+order: a block of two trials as in a run (instance, counters, command, record, fsync, running analysis); the
+command line that a trial launches (nm-box enter, nm-rank, true), twice by itself; `true` alone, twice; and
+the fsync of the same number of bytes. With ReFrame: 20 tests of `true`, run serially, minus its start-up, per
+test.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def order(number: int) -> NextBlock:
 
 
 def reframe_cost(program: str, rounds: int) -> list[float]:
-    """Seconds per trivial test, serial, less the start-up (listing the same tests)."""
+    """Return the seconds per trivial test, run serially, minus the start-up (listing the same tests)."""
     out = []
     with tempfile.TemporaryDirectory() as here:
         test = Path(here) / "trivial.py"

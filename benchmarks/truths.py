@@ -1,9 +1,9 @@
-"""Whether the truth lies in the intervals, on this machine: nothing planted, and 1, 3 and 5 % more work.
+"""Checks on this machine whether intervals contain the true overhead: 0, and planted 1, 3 and 5 % extra work.
 
 By hand: python -m benchmarks.truths [--runs 6] [--time 90s]. Each run compares bare metal with itself twice
-(its own second run, and a further environment that is bare metal too) and with three handicaps. Printed are
-the cells without a planted cost that were called material, and the planted cells whose interval holds the
-truth.
+(the baseline's second run in each block, and another environment that is bare metal too) and with three
+handicaps. It prints which cells without planted work were called material, and in how many cells with planted
+work the interval contains the truth.
 """
 
 from __future__ import annotations

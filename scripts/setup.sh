@@ -1,14 +1,14 @@
 #!/bin/sh
-# Sets up what `make quick` (argument: run) or `make test` (argument: test) needs; run again, it skips what is there.
-# As root on Debian or Ubuntu it installs packages; else it names them, in one line that installs them.
+# Installs what `make quick` (argument: run) or `make test` (argument: test) needs, and skips what is installed already.
+# As root on Debian or Ubuntu it installs packages; otherwise it prints one command that installs them.
 set -eu
 cd "$(dirname "$0")/.."
 need=${1:-run}
 
-# The system that this one is like: debian, fedora (RHEL and its relatives too), suse or arch.
+# The family of this system: debian, fedora (also RHEL and its relatives), suse or arch.
 system=""
 if [ -r "${NEARMETAL_OS_RELEASE:-/etc/os-release}" ]; then
-    # shellcheck disable=SC1090 # what it sets is read in the next line
+    # shellcheck disable=SC1090 # the variables that it sets are read in the next line
     . "${NEARMETAL_OS_RELEASE:-/etc/os-release}"
     for like in ${ID:-} ${ID_LIKE:-}; do
         case $like in
@@ -22,7 +22,7 @@ if [ -r "${NEARMETAL_OS_RELEASE:-/etc/os-release}" ]; then
     done
 fi
 
-# Whether a program is missing. Only Debian's package manager is asked for packages.
+# Succeeds if a program is missing. Packages are checked only on Debian.
 programs_missing() {
     for program in gcc make cmake mpicc mpirun ip unshare; do
         command -v "$program" >/dev/null || return 0
@@ -32,7 +32,7 @@ programs_missing() {
 
 python=python3
 if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-    python=python3.11 # RHEL's own is older, and this one stands beside it
+    python=python3.11 # the default of RHEL is older, and this one can be installed beside it
 fi
 
 common="gcc make cmake util-linux"
@@ -72,7 +72,7 @@ if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         echo "installing by apt-get:$missing"
         export DEBIAN_FRONTEND=noninteractive
-        policy=/usr/sbin/policy-rc.d # packages of daemons start none: tests run their own
+        policy=/usr/sbin/policy-rc.d # keeps packages from starting daemons: tests start their own
         if [ ! -e "$policy" ]; then
             trap 'rm -f "$policy"' EXIT
             printf '#!/bin/sh\nexit 101\n' >"$policy"
@@ -98,14 +98,14 @@ if [ ! -e "$stamp" ]; then
     [ -x "$uv" ] || .venv/bin/python -m pip install --quiet --disable-pip-version-check uv
     group=""
     [ "$need" = test ] && group="--group dev"
-    # uv writes no bytecode unless asked to, and imports would compile it again and again where it cannot be kept.
+    # Without --compile-bytecode, imports would compile again and again where bytecode cannot be stored.
     # shellcheck disable=SC2086
     VIRTUAL_ENV=.venv "$uv" pip install --quiet --compile-bytecode --constraints constraints.txt \
         --editable . $group
     touch "$stamp"
 fi
 
-# The ocean model that tests run by a Python of its own: it wants other versions than ours of what both need.
+# The ocean model that tests run in a virtual environment of its own, since it needs other versions of common packages.
 veros=1.7.0
 if [ "$need" = test ] && [ ! -e ".venv-veros/.$veros" ]; then
     uv=$(command -v uv || echo .venv/bin/uv)
@@ -114,7 +114,7 @@ if [ "$need" = test ] && [ ! -e ".venv-veros/.$veros" ]; then
     touch ".venv-veros/.$veros"
 fi
 
-# Debian 12 has no apptainer: the contract suite runs that of a newer suite, or says that it could not.
+# Debian 12 has no apptainer, so the contract tests use that of a newer release, or report that they could not.
 if [ "$need" = test ] && [ "$(id -u)" = 0 ] && ! command -v apptainer >/dev/null; then
     .venv/bin/python -m tests.contract.apptainer_program >/dev/null ||
         echo "the tests go without apptainer" >&2

@@ -1,7 +1,7 @@
 #!/bin/sh
-# test.sh core|more: one part of the tests; tests/conftest.py says which tests it holds. First, side by side, those
-# that compute, those that boot emulated machines, and of the rest those that measure nothing (marked "beside");
-# then, alone on the machine, those that start instances and measure.
+# test.sh core|more: runs one part of the tests; tests/conftest.py says which tests each part contains. First, these run
+# side by side: tests that compute, tests that boot emulated machines, and tests that measure nothing (marked "beside").
+# Then tests that start instances and measure run alone on the machine.
 set -u
 cd "$(dirname "$0")/.."
 part=$1
@@ -9,10 +9,10 @@ python=.venv/bin/python
 said=$(mktemp -d)
 lanes=
 failed=0
-# Sessions side by side would each take /run/netns away when it had made it.
+# Created here, since each of the sessions side by side would otherwise remove the /run/netns that it has created.
 mkdir /run/netns 2>/dev/null && made=/run/netns || made=
 
-# lane NAME ARGUMENT...: a session of its own, whose output is kept.
+# lane NAME ARGUMENT...: starts a pytest session in the background, whose output is kept in a file.
 lane() {
   name=$1
   shift
@@ -20,7 +20,7 @@ lane() {
   lanes="$lanes $name:$!"
 }
 
-# pytest ends with 5 where the part holds none of the session's tests.
+# pytest ends with status 5 if the part contains none of the session's tests.
 check() {
   [ "$1" = 0 ] || [ "$1" = 5 ] || failed=1
 }

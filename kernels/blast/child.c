@@ -1,4 +1,4 @@
-/* One search in a child process: what it prints is read while it runs. */
+/* Runs one search in a child process, and reads its output while it runs. */
 #include "child.h"
 
 #include <errno.h>
@@ -19,9 +19,9 @@ enum { CANNOT_START = 127, CHUNK = 1 << 16 };
 
 static _Noreturn void become(const char *const *argv, int output, pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) /* it ended before it could be asked for that */
+    if (getppid() != parent) /* the parent ended before prctl() */
         _exit(CANNOT_START);
-    unsetenv("LD_PRELOAD"); /* what counts the messages of ranks has nothing to count here */
+    unsetenv("LD_PRELOAD"); /* the profiling library of MPI ranks is not needed here */
     signal(SIGPIPE, SIG_DFL);
     if (dup2(output, STDOUT_FILENO) >= 0)
         execvp(argv[0], (char *const *)argv);

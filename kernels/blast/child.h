@@ -1,4 +1,4 @@
-/* One search in a child process: what it prints is read while it runs. */
+/* Runs one search in a child process, and reads its output while it runs. */
 #ifndef NEARMETAL_CHILD_H
 #define NEARMETAL_CHILD_H
 
@@ -7,7 +7,7 @@
 
 #include "text.h"
 
-/* pid: 0 where none runs; begin: seconds of now(). */
+/* A running search. pid: 0 if none runs; begin: time of its start, by now() in seconds. */
 typedef struct {
     pid_t pid;
     int output;
@@ -15,11 +15,12 @@ typedef struct {
     double begin;
 } Child;
 
-/* It ends with this process, however that ends. */
+/* Start a search. The child ends with this process, however that ends. */
 Child child_start(const char *const *argv);
 
-/* Takes what it has printed, waiting up to so many milliseconds (-1: until there is something). False when it
-   has ended, and well: any other end, and more than a message of MPI can hold, fails. */
+/* Append the output of the child to `printed`, waiting for at most this many milliseconds (-1: until there is
+   some). Return false if the child has ended successfully. Fails if it has ended otherwise, or if its output
+   is longer than an MPI message can be. */
 bool child_goes_on(Child *child, Text *printed, int milliseconds);
 
 #endif

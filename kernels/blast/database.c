@@ -1,4 +1,4 @@
-/* A BLAST database as a whole, and the fragments of it: ranges of its sequences, by alias files. */
+/* A BLAST database, and its fragments. A fragment is a range of its sequences, given by an alias file. */
 #include "database.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include "fail.h"
 #include "world.h"
 
-/* A number with commas after its thousands, at the start of text or behind blanks. */
+/* Return the number at the beginning of a text, after blanks. It has commas between thousands. */
 static long number(const char *text) {
     long found = 0;
     for (text += strspn(text, " \t;"); (*text >= '0' && *text <= '9') || *text == ','; text++)
@@ -45,7 +45,8 @@ void database_fragment(const Database *database, int which, int count, char name
     FILE *file = fopen(file_name, "w");
     if (!file)
         fail("%s cannot be made: %s", file_name, strerror(errno));
-    /* Lengths and numbers of the whole: the statistics of a hit are those of an unsplit search. */
+    /* The fragment has the length and number of sequences of the whole database, so that the statistics of a
+       hit are those of an unsplit search. */
     fprintf(file, "TITLE %s\nDBLIST \"%s\"\nFIRST_OID %ld\nLAST_OID %ld\nSTATS_NSEQ %ld\nSTATS_TOTLEN %ld\n",
             name, database->path, share_begin(database->sequences, which, count) + 1,
             share_begin(database->sequences, which + 1, count), database->sequences, database->letters);

@@ -1,4 +1,4 @@
-/* A BLAST database as a whole, and the fragments of it: ranges of its sequences, by alias files. */
+/* A BLAST database, and its fragments. A fragment is a range of its sequences, given by an alias file. */
 #ifndef NEARMETAL_DATABASE_H
 #define NEARMETAL_DATABASE_H
 
@@ -10,10 +10,11 @@ typedef struct {
     long sequences, letters;
 } Database;
 
-/* info: the file that `blastdbcmd -info` wrote. */
+/* Return the database at a path. info: file with the output of `blastdbcmd -info`. */
 Database database_read(const char *path, const char *info);
 
-/* Writes fragment `which` of `count` into the working directory; its name is put into `name`. */
+/* Write the alias file of fragment `which` of `count` into the working directory. `name` gets the fragment's
+ * name. */
 void database_fragment(const Database *database, int which, int count, char name[32]);
 
 #endif

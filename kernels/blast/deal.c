@@ -1,6 +1,7 @@
-/* Fragments given out to ranks one by one, as they become free: rank 0 gives them out, and searches too.
+/* Distributes fragments to the ranks, one at a time, as ranks become free. Rank 0 distributes them, and
+   searches too.
 
-   No rank waits busily: its CPU is that of its search, or of another rank's. */
+   No rank polls while it waits, since its search, or that of another rank, needs the CPU. */
 #include "deal.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "fail.h"
 #include "world.h"
 
-/* Rank 0 looks for the requests of others so often while its own search runs. */
+/* LOOK_MS: interval at which rank 0 checks for requests of other ranks while its own search runs. */
 enum { LOOK_MS = 1, NONE = -1, FIRST = 0 /* tag of a request without results; else fragment + 1 */ };
 
 static void nap(void) {
@@ -38,7 +39,8 @@ static void note(const Searched *searched, int fragment, const Child *child, int
     searched->rank[fragment] = rank;
 }
 
-/* Takes what a rank has found and tells it the next fragment. False where nobody has asked. */
+/* Receive the hits of a rank, and send it the number of its next fragment. Return false if no rank has sent
+ * any. */
 static bool serve(const Search *search, const Searched *searched, int *next, int *others) {
     MPI_Status status;
     int asked = 0, count;

@@ -1,18 +1,21 @@
-/* Fragments given out to ranks one by one, as they become free: rank 0 gives them out, and searches too. */
+/* Distributes fragments to the ranks, one at a time, as ranks become free. Rank 0 distributes them, and
+ * searches too. */
 #ifndef NEARMETAL_DEAL_H
 #define NEARMETAL_DEAL_H
 
 #include "database.h"
 #include "text.h"
 
-/* argv: of a search, in which the word at `place` is to name the fragment. */
+/* A search. argv: its command line, in which the argument at `place` is replaced by the name of a fragment.
+ */
 typedef struct {
     const char **argv;
     int place, fragments;
     const Database *database;
 } Search;
 
-/* found: by fragment, all of them on rank 0. seconds, rank: by fragment, what this rank searched; else 0. */
+/* The results by fragment. found: hits; rank 0 has those of all fragments. seconds, rank: duration of the
+   search, and the rank, for fragments that this rank has searched; else 0. */
 typedef struct {
     Text *found;
     double *seconds;

@@ -1,4 +1,4 @@
-/* Lines of BLAST's tabular output (-outfmt 6): put together as of one search, and compared. */
+/* Merges the tabular output (-outfmt 6) of several searches to that of one search, and compares outputs. */
 #include "hits.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@ typedef struct {
     size_t length;
 } Span;
 
-/* Neighbouring lines of one query and one sequence. */
+/* Consecutive lines with the same query and sequence. */
 typedef struct {
     Span query, subject, lines;
     long order; /* of its query in the file */
@@ -82,7 +82,7 @@ static void queries_free(Queries *queries) {
     free(queries->list);
 }
 
-/* Behind all others where BLAST calls it by another name than the file. */
+/* Return the position of a query in the file. A query that BLAST prints by another name comes last. */
 static long order_of(const Queries *queries, Span id) {
     char name[1024];
     snprintf(name, sizeof name, "%.*s", (int)id.length, id.at);

@@ -1,15 +1,16 @@
-/* Lines of BLAST's tabular output (-outfmt 6): put together as of one search, and compared. */
+/* Merges the tabular output (-outfmt 6) of several searches to that of one search, and compares outputs. */
 #ifndef NEARMETAL_HITS_H
 #define NEARMETAL_HITS_H
 
 #include "text.h"
 
-/* What the fragments gave, in the order of an unsplit search: query by query as in the FASTA file `queries`,
-   of each the sequences by their best e-value, then score. */
+/* Return the hits of all fragments in the order of an unsplit search: by query in the order of the FASTA file
+   `queries`, and within a query by the sequences' best e-value, then score. */
 Text hits_merge(const Text *found, int fragments, const char *queries);
 
-/* lines: of the merged; missing: lines of the reference that it lacks; extra: its lines that the reference
-   lacks; first: one of either, empty where there is none. */
+/* A comparison with a reference. lines: number of merged lines; missing: number of lines that only the
+   reference has; extra: number of lines that the reference does not have; first: one of these lines, empty if
+   there is none. */
 typedef struct {
     long lines, missing, extra;
     char first[256];

@@ -1,7 +1,7 @@
 /* nm-blast --program NAME --database PATH --info FILE --query FILE --fragments N --evalue X --out FILE
-   [--reference FILE]: one search of a database, divided into fragments of it among the ranks of MPI, in the
-   way of mpiBLAST. One JSON line says how long it took; with a reference, what an unsplit search printed,
-   also whether the merged hits are the same. */
+   [--reference FILE]: an MPI program that searches a database, divided into fragments among the ranks as in
+   mpiBLAST. It prints one JSON line with the duration of the search. --reference is the output of an unsplit
+   search; with it, the line also says whether the merged hits are the same. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -103,7 +103,7 @@ static void sum_on_first(int rank, void *values, int count, MPI_Datatype type) {
 }
 
 int main(int count, char **words) {
-    fail_as(-1, NULL); /* what is wrong already is told before the ranks know of each other */
+    fail_as(-1, NULL); /* errors in the arguments are reported without the number of a rank */
     Asked asked = arguments(count, words);
     char *end, every[16];
     long fragments = strtol(asked.fragments, &end, 10);

@@ -1,12 +1,14 @@
-/* nm-box agent: what mpirun calls in place of ssh: agent [-x...] MAP [-x...] HOST COMMAND...; enters the
- * instance that the map names HOST. A line of the map: HOST PID USER CPUS LABEL INIT [CGROUP]..., one
- * space between; USER is "user" where the instance is entered through its user namespace, CPUS a list such as
- * 0,2, INIT "init" where its first process starts commands; "-" stands for none. Or, where a container
- * program enters the instance: HOST = WORD..., the words of its command line with "%20" for a space and "%25"
- * for a percent sign.
+/* nm-box agent [-x...] MAP [-x...] HOST COMMAND...: runs a command in the instance that the map names HOST.
+ * mpirun calls it instead of ssh.
  *
- * nm-box by-rank MAP TASKS COMMAND...: the same for a rank that mpirun has started beside itself: it enters
- * the instance of its line, TASKS ranks to each. */
+ * A line of the map is HOST PID USER CPUS LABEL INIT [CGROUP]..., separated by single spaces; "-" stands for
+ * none. USER is "user" if the instance is entered through its user namespace, CPUS a list such as 0,2, and
+ * INIT "init" if the first process of the instance starts commands. If a container program enters the
+ * instance, the line is HOST = WORD..., the words of the program's command line with "%20" for a space and
+ * "%25" for a percent sign.
+ *
+ * nm-box by-rank MAP TASKS COMMAND...: does the same for a rank that mpirun has started on its own host. The
+ * rank enters the instance of its line, with TASKS ranks in each instance. */
 #define _GNU_SOURCE
 #include "box.h"
 #include "rank.h"
@@ -42,8 +44,8 @@ static struct entry parse_line(char *rest, const char *map) {
     return entry;
 }
 
-/* What stands behind the host in its line, which is never freed: we exec next. host: its name, or NULL for
- * line `number`, from 0. */
+/* Return the rest of a line of the map after the host. host: name of the host, or NULL for the line with this
+ * number, from 0. The line is never freed, since exec follows. */
 static char *look_up(const char *map, const char *host, long number_of_line) {
     FILE *file = fopen(map, "re");
     if (file == NULL)
@@ -68,7 +70,7 @@ static char *look_up(const char *map, const char *host, long number_of_line) {
     refuse("host is not in the map", host != NULL ? host : "of this rank");
 }
 
-/* "%20" -> " ", in place. */
+/* Replace "%20" by a space and "%25" by "%", in place. */
 static char *decode(char *word, const char *map) {
     char *to = word;
     for (const char *from = word; *from != '\0'; from++) {
@@ -85,7 +87,7 @@ static char *decode(char *word, const char *map) {
     return word;
 }
 
-/* Runs the words of the line, and the command behind them. */
+/* Execute the words of the line, followed by the command. */
 static _Noreturn void enter_by_program(char *rest, char *const command[], const char *map) {
     struct list words = {.count = 0};
     while (rest != NULL)
@@ -120,7 +122,7 @@ static char *join_words(char **words, int count) {
     return line;
 }
 
-/* The first word from `at` on that is no option: those are meant for ssh. */
+/* Return the index of the first argument from `at` on that is no option. Options are meant for ssh. */
 static int skip_options(int at, int argc, char **argv) {
     while (at < argc && argv[at][0] == '-')
         at++;
@@ -133,8 +135,8 @@ int agent_main(int argc, char **argv) {
         refuse("usage: nm-box agent [-x...] MAP [-x...] HOST COMMAND...", "agent");
     const char *map = argv[map_at];
     char *rest = look_up(map, argv[at], 0);
-    /* The one shell of this program: like ssh, mpirun hands over words that a remote shell is to read again
-     * ("PATH=... ; export PATH ; orted ..."). */
+    /* The only use of a shell in nm-box. mpirun passes a command line that the remote shell of ssh would
+     * parse ("PATH=... ; export PATH ; orted ..."). */
     char shell[] = "/bin/sh", option[] = "-c";
     char *const command[] = {shell, option, join_words(argv + at + 1, argc - at - 1), NULL};
     enter_line(rest, command, map);

@@ -1,7 +1,7 @@
-/* A command that the first process of an instance starts when it is asked to (kernels/common/request.h), so
- * that it is a child of that process and in its session, as what is checkpointed with the instance must be.
- * All else is as for a child of ours: directory, environment, streams, cgroups, CPUs, limits, signals,
- * status. */
+/* Runs a command as a child of the first process of an instance (kernels/common/request.h). Everything that
+ * is checkpointed with the instance must be a descendant of that process and in its session. In all other
+ * respects the command behaves like a child of this process: directory, environment, streams, cgroups, CPUs,
+ * limits, signals and status. */
 #define _GNU_SOURCE
 #include "box.h"
 #include "fail.h"
@@ -39,7 +39,7 @@ static void forward(int sign) {
     errno = kept;
 }
 
-/* The descriptors of a request, in its order. */
+/* The descriptors of a request, in the order of struct nm_request. */
 struct sent {
     struct nm_request request;
     int fds[NM_DESCRIPTORS + 3];
@@ -52,7 +52,8 @@ static void add(struct sent *sent, int fd) {
     sent->fds[sent->count++] = fd;
 }
 
-/* See join_cgroups(): here the command itself writes, and is born into the one of version 2. */
+/* Add the cgroups of the command. Unlike with join_cgroups(), the command joins those of version 1 itself,
+ * and is created in that of version 2. */
 static void add_cgroups(struct sent *sent, const struct list *directories) {
     for (int i = 0; i < directories->count; i++) {
         const char *path = directories->items[i];
@@ -77,7 +78,7 @@ static void add_cgroups(struct sent *sent, const struct list *directories) {
     }
 }
 
-/* What the command would inherit from us. */
+/* Add the descriptors that a child of this process would inherit. */
 static void add_kept(struct sent *sent, struct nm_command *command) {
     for (int fd = 0; fd < NM_DESCRIPTORS; fd++) {
         int flags = fcntl(fd, F_GETFD);
@@ -123,7 +124,7 @@ static void put(FILE *file, const char *text) {
         die("write", "request");
 }
 
-/* The paths that execvp() would try. */
+/* Write the paths that execvp() would try. Return their number. */
 static uint32_t put_names(FILE *file, const char *program) {
     const char *path = getenv("PATH");
     if (strchr(program, '/') != NULL || *program == '\0') {
@@ -150,7 +151,7 @@ static uint32_t put_all(FILE *file, char *const *texts) {
     return count;
 }
 
-/* A file in memory that says what to run. */
+/* Write the description of the command (struct nm_command) to a file in memory. Return its descriptor. */
 static int written(struct nm_command *command, const char *directory, char *const argv[]) {
     int fd = memfd_create("nm-command", MFD_CLOEXEC);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
@@ -193,7 +194,7 @@ static void send_to(const char *label, struct sent *sent) {
         die("ask the first process of the instance", label);
 }
 
-/* The next message, and the PID of its sender; false at the end. */
+/* Receive the next reply, and the PID of its sender. Return false if the socket is closed. */
 static bool receive(int fd, struct nm_reply *reply, pid_t *sender) {
     union {
         char bytes[CMSG_SPACE(sizeof(struct ucred))];
@@ -235,7 +236,7 @@ void ask_init(const struct entry *entry, const char *directory, char *const argv
     struct sent sent = {.request = {.detached = entry->detached}, .count = 0};
     take_state(&command);
     add_cgroups(&sent, &entry->cgroups);
-    if (!entry->detached) /* else it gets the streams of the first process, which are nobody's */
+    if (!entry->detached) /* a detached command gets the streams of the first process */
         add_kept(&sent, &command);
     int ends[2], file = written(&command, directory, argv), yes = 1;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||

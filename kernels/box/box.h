@@ -1,5 +1,5 @@
-/* What the parts of nm-box share: errors, lists of arguments, cgroups, reports. Knows no benchmark and no
- * MPI. */
+/* Declarations that the parts of nm-box share: errors, lists of arguments, cgroups, reports. nm-box knows no
+ * benchmark and no MPI. */
 #ifndef NM_BOX_H
 #define NM_BOX_H
 
@@ -14,42 +14,43 @@ struct list {
     int count;
 };
 
-/* Reports "STEP: <strerror> (DETAIL)" by fail_report() and exits 111. */
+/* Report "STEP: <strerror> (DETAIL)" by fail_report(), and exit with status 111. */
 _Noreturn void die(const char *step, const char *detail);
-/* Reports "WHAT (DETAIL)" by fail_report() and exits 111: the request itself is wrong. */
+/* Report "WHAT (DETAIL)" by fail_report(), and exit with status 111, since the arguments are wrong. */
 _Noreturn void refuse(const char *what, const char *detail);
 
 void append(struct list *list, const char *item, const char *option);
-/* CLOCK_MONOTONIC in nanoseconds: the clock of Python's time.monotonic_ns. */
+/* Return CLOCK_MONOTONIC in nanoseconds, like Python's time.monotonic_ns(). */
 uint64_t now_ns(void);
-/* One line, one write: the reader may have gone (then SIGPIPE ends us, as it should). */
+/* Write one line by one write(). If the reader has gone, SIGPIPE ends this process, as intended. */
 void report(int fd, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A number of at most `limit`, or refuse(). */
+/* Return the value of an option as a number of at most `limit`, or refuse(). */
 long number(const char *text, long limit, const char *option);
-/* Dies with the thread that started us; must follow every change of credentials, which clears it. */
+/* Let the kernel kill this process when the thread that started it ends. A change of credentials clears this
+ * setting, so this must be called again after each. */
 void die_with_parent(void);
-/* Executes argv or exits: 127 when there is no such program, 111 otherwise. nm-rank is done in this process.
- */
+/* Execute argv. On failure, exit with status 127 if there is no such program, 111 otherwise. nm-rank is not
+ * executed, but runs in this process. */
 _Noreturn void execute(char *const argv[]);
-/* Ends as a child with this wait status ended: same status, or the same signal. */
+/* End like a child with this wait status: with the same exit status or by the same signal. */
 _Noreturn void end_with(int status);
-/* Waits for the child and ends as it ended. */
+/* Wait for the child, and end like it. */
 _Noreturn void end_like(pid_t child);
-/* Sets the handler of every signal that is passed on to a command and is not ignored; blocks or unblocks
- * them.
- */
+/* Set the handler of all signals that are passed on to a command, except ignored ones, and block or unblock
+ * these signals. how: SIG_BLOCK or SIG_UNBLOCK. */
 void handle_signals(void (*handler)(int), int how);
-/* Restricts this process to CPUs given as "0,2,5". */
+/* Restrict this process to CPUs given as "0,2,5". */
 void pin(const char *cpus);
 
-/* Joins every v1 cgroup; returns a descriptor of the v2 one for fork_into, or -1. */
+/* Join all version 1 cgroups. Return a descriptor of the version 2 cgroup for fork_into(), or -1 if there is
+ * none. */
 int join_cgroups(const struct list *directories);
-/* fork(), the child born inside the v2 cgroup where one is given. */
+/* Like fork(), but the child is created in the version 2 cgroup, unless `unified` is -1. */
 pid_t fork_into(int unified);
 
-/* layer: directory with the upper layer, which then outlives the instance; NULL for one that ends with it.
- * tree: what the overlay is made over; scratch: where a tmpfs with all of it is mounted; own_pids: with a
- * /proc of its own, else the machine's. */
+/* The plan of a root. tree: lower directory of the overlay; scratch: where a tmpfs for everything else is
+ * mounted; layer: directory of the upper layer, which then outlives the instance, or NULL for an upper layer
+ * in the tmpfs; own_pids: whether a new /proc is mounted instead of the machine's. */
 struct root {
     const char *tree;
     const char *layer;
@@ -62,13 +63,13 @@ struct root {
     bool shared_shm; /* /dev/shm goes with the ipc namespace: POSIX's shared memory lies there */
 };
 void make_read_only(const char *path);
-/* Made, or there already, with this mode whatever the caller's umask. */
+/* Create a directory unless it exists, and set its mode independently of the umask. */
 void directory(const char *path, mode_t mode);
-/* Makes root/a/b/c of /a/b/c. */
+/* Create root/a/b/c for the path /a/b/c. */
 void make_parents(const char *path);
-/* The overlay alone, at scratch/root; the process stands in scratch afterwards. */
+/* Mount only the overlay, at scratch/root. The working directory is scratch afterwards. */
 void lay_root(const struct root *plan);
-/* The overlay with own /proc, /sys, /dev/shm, /tmp; the process stands in its / afterwards. */
+/* Mount the overlay with new /proc, /sys, /dev/shm and /tmp, and make it the root of this process. */
 void build_root(const struct root *plan);
 
 int start_main(int argc, char **argv);
@@ -81,8 +82,9 @@ int wrap_main(int argc, char **argv);
 int call_main(int argc, char **argv);
 
 struct entry;
-/* Takes over the environment and the directory of the caller of nm-box call, and runs argv as a child that
- * gets its signals and is killed when it dies. entry->call: the path that it gave. */
+/* The inner end of nm-box call: take over the environment and directory of its caller, and run argv as a
+ * child, which gets the caller's signals and is killed when the caller ends. entry->call: path prefix of the
+ * call's files. */
 _Noreturn void answer(const struct entry *entry, char *const argv[]);
 int cma_main(int argc, char **argv);
 int silent_main(int argc, char **argv);
@@ -90,28 +92,30 @@ int seat_main(int argc, char **argv);
 int guest_main(int argc, char **argv);
 int multiplex_main(int argc, char **argv);
 int tap_main(int argc, char **argv);
-/* A descriptor of the character device of a macvtap of this network namespace, for QEMU. */
+/* Return a descriptor, for QEMU, of the character device of a macvtap in this network namespace. */
 int open_macvtap(const char *interface);
 int kvm_main(int argc, char **argv);
 int trip_main(int argc, char **argv);
 int reap_main(int argc, char **argv);
 int cpuid_main(int argc, char **argv);
-/* A stream connection to a Unix socket. */
+/* Return a stream connection to a Unix socket. */
 int connect_to(const char *path);
-/* A line to an agent that listens at "tcp:ADDRESS:PORT" or behind a Unix socket, and has spoken. Calls until
- * then, or refuse() after so many seconds. key_file: holds what it must be told first, NULL for nothing. */
+/* Connect to an agent that listens at "tcp:ADDRESS:PORT" or behind a Unix socket, and return the connection
+ * when the agent has answered. Tries again until then, or refuse() after `seconds`. key_file: file with the
+ * key to send first; NULL for none. */
 int call_agent(const char *where, const char *key_file, long seconds);
-/* A line to the agent that a command leads to by its standard input and output. It ends with us. */
+/* Start a command whose standard streams lead to an agent, such as ssh, and return a connection to them. The
+ * command ends with this process. */
 int start_agent(char *const command[]);
 
-/* Enters the cgroups and the namespaces of pid (0: the cgroups only; only: those kinds, such as "net,uts",
- * NULL for all) and runs argv there. */
+/* How to run a command in an instance: in the cgroups, and in the namespaces of pid (0: none). only: kinds of
+ * namespaces to enter, such as "net,uts"; NULL for all. */
 struct entry {
-    const char *call; /* see answer(); NULL where the caller is no nm-box call */
+    const char *call; /* see answer(); NULL if the caller is not nm-box call */
     const char *only;
     bool signal_grandchildren;
-    bool by_init;  /* the first process of the instance starts the command: see ask_init() */
-    bool detached; /* so asked, we do not wait for it */
+    bool by_init;  /* whether the first process of the instance starts the command: see ask_init() */
+    bool detached; /* with by_init: whether to end without waiting for the command */
     pid_t pid;
     bool user_namespace;
     const char *cpus;
@@ -120,16 +124,17 @@ struct entry {
     struct list cgroups;
 };
 _Noreturn void enter(const struct entry *entry, char *const argv[]);
-/* Has argv run by the first process of the instance, which has entry->label as its label, and ends as the
- * command does; detached: as soon as it runs. directory: where it starts, if there is one, else /. */
+/* Let the first process of the instance with the label entry->label run argv, and end like the command or, if
+ * detached, as soon as the command runs. directory: working directory of the command; / if it does not exist.
+ */
 _Noreturn void ask_init(const struct entry *entry, const char *directory, char *const argv[]);
-/* Joins the user namespace, if it is wanted, and the network namespace of entry->pid. */
+/* Join the network namespace of entry->pid and, if requested, its user namespace. */
 void join_its_network(const struct entry *entry);
-/* A descriptor of the namespace at path; -1 where there is no path. */
+/* Return a descriptor of the namespace at a path; -1 if the path is NULL. */
 int open_namespace(const char *path);
-/* Joins it, where there is one, and closes the descriptor. */
+/* Join a namespace of open_namespace(), unless fd is -1, and close the descriptor. */
 void join_namespace(int fd, int kind, const char *path);
-/* Brings the loopback device of the current network namespace up. */
+/* Bring up the loopback device of the current network namespace. */
 void loopback_up(void);
 
 #endif

@@ -1,8 +1,7 @@
-/* nm-box call: a command inside an instance by the container program's own means ("runc exec", "podman
- * exec"), which hands over neither environment nor directory nor, some of them, signals. So we leave the
- * first two in a file beside a FIFO for the signals, in a directory that the instance sees at the same path;
- * nm-box enter
- * --call is the other end, inside. */
+/* nm-box call: runs a command inside an instance by the container program's own command ("runc exec", "podman
+ * exec"). Container programs pass on neither the environment nor the working directory and, some of them, no
+ * signals. So this writes the environment and the directory to a file, and signals to a FIFO, in a directory
+ * that the instance has at the same path. The inner end is nm-box enter --call (answer()). */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -29,7 +28,8 @@ static void forward(int sign) {
     int kept = errno;
     unsigned char byte = (unsigned char)sign;
     if (write((int)signals, &byte, 1) != 1)
-        _exit(EXIT_BOX); /* never: a FIFO takes thousands, and we hold its other end too */
+        _exit(EXIT_BOX); /* cannot happen: a FIFO holds thousands, and this process has its other end open too
+                          */
     errno = kept;
 }
 
@@ -46,11 +46,11 @@ static void put(FILE *file, const char *text, const char *path) {
         die("write", path);
 }
 
-/* The directory, then each variable, each with its final zero. */
+/* Write the working directory, then each environment variable; each text ends with a zero byte. */
 static void leave_environment(const char *path) {
     char here[PATH_MAX] = "/";
     if (getcwd(here, sizeof here) == NULL)
-        here[0] = '/', here[1] = '\0'; /* removed under us: then / is as good */
+        here[0] = '/', here[1] = '\0'; /* the directory was removed */
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     if (file == NULL)
@@ -62,7 +62,7 @@ static void leave_environment(const char *path) {
         die("write", path);
 }
 
-/* The first word that is "{}" becomes the path of this call. */
+/* Replace the first word "{}" by the path prefix of this call's files. */
 static void insert(char **words, char *call) {
     for (; *words != NULL; words++)
         if (strcmp(*words, "{}") == 0) {
@@ -91,7 +91,8 @@ int call_main(int argc, char **argv) {
     if (child < 0)
         die("fork", argv[3]);
     if (child == 0) {
-        die_with_parent(); /* the handlers end with exec; what we block, the command would block */
+        die_with_parent(); /* exec resets the signal handlers; no signal is blocked, as the command would
+                              inherit it */
         execute(argv + 3);
     }
     siginfo_t ended;
@@ -103,7 +104,7 @@ int call_main(int argc, char **argv) {
     end_like(child);
 }
 
-/* Reads what leave_environment() wrote; it stays in memory as our environment. */
+/* Read the file of leave_environment(). Its text stays in memory as the environment of this process. */
 static void take_environment(const char *path) {
     struct stat what;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -136,7 +137,8 @@ static void take_environment(const char *path) {
         die("chdir", "/");
 }
 
-/* Sends the child what comes out of the FIFO; kills it at its end, when our caller is gone. */
+/* Send the signals in the FIFO to the child. At the end of the FIFO the caller has ended, and the child is
+ * killed. */
 static void hand_on(int fifo, pid_t child) {
     unsigned char sign[32];
     ssize_t count = read(fifo, sign, sizeof sign);
@@ -174,7 +176,8 @@ _Noreturn void answer(const struct entry *entry, char *const argv[]) {
         execute(argv);
     }
     struct pollfd waited[] = {{.fd = fifo, .events = POLLIN}, {.fd = ended, .events = POLLIN}};
-    /* Read once before: poll does not tell of a caller that went before we opened its FIFO. */
+    /* The FIFO is read once before polling: poll does not report a caller that ended before the FIFO was
+     * opened. */
     for (hand_on(fifo, child); waited[1].revents == 0;) {
         if (poll(waited, 2, -1) < 0 && errno != EINTR)
             die("poll", call);

@@ -1,5 +1,4 @@
-/* Joining cgroups without the grace period of several milliseconds that a plain write to cgroup.procs costs.
- */
+/* Joins cgroups without the RCU grace period of several milliseconds that a write to cgroup.procs costs. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -32,9 +31,9 @@ int join_cgroups(const struct list *directories) {
             unified = fd;
             continue;
         }
-        /* "0" into tasks moves the writing thread alone, for which the kernel needs no lock over all thread
-         * groups (kernel/cgroup/cgroup.c, cgroup_procs_write_start): 0.08 ms where any other write waits for
-         * an RCU grace period, 5 to 14 ms. */
+        /* Writing "0" to `tasks` moves only the writing thread. For this the kernel needs no lock over all
+         * thread groups (kernel/cgroup/cgroup.c, cgroup_procs_write_start): it takes 0.08 ms, while any other
+         * write waits 5 to 14 ms for an RCU grace period. */
         write_zero(fd, "tasks", path);
         if (close(fd) != 0)
             die("close", path);
@@ -45,7 +44,8 @@ int join_cgroups(const struct list *directories) {
 pid_t fork_into(int unified) {
     if (unified < 0)
         return fork();
-    /* Born inside: no migration, so again no grace period (Linux 5.7). */
+    /* The child is created in the cgroup (Linux 5.7). It is not migrated, so there is no grace period either.
+     */
     struct clone_args how = {.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)unified};
     long child = syscall(SYS_clone3, &how, sizeof how);
     if (child >= 0 || (errno != ENOSYS && errno != E2BIG))

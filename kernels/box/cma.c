@@ -1,5 +1,5 @@
-/* nm-box cma: may one process of an instance read the memory of another that is not its child, as MPI ranks
- * do for long messages (process_vm_readv)? Says "allowed", or "refused: REASON". */
+/* nm-box cma: tests whether a process of an instance may read the memory of another process that is not its
+ * child (process_vm_readv), as MPI ranks do for long messages. Prints "allowed", or "refused: REASON". */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -14,7 +14,7 @@
 enum { WORTH = 0x5eed };
 static volatile int shown; /* at the same address in both */
 
-/* 0, or the reason why the memory of the sibling cannot be read. */
+/* Return 0, or the errno if the memory of the sibling cannot be read. */
 static int read_sibling(pid_t sibling) {
     int found = 0;
     struct iovec here = {.iov_base = &found, .iov_len = sizeof found};

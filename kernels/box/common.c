@@ -1,4 +1,4 @@
-/* Errors, numbers, waiting: what every subcommand needs. */
+/* Functions that all subcommands use: errors, numbers, waiting. */
 #define _GNU_SOURCE
 #include "box.h"
 #include "fail.h"
@@ -66,7 +66,7 @@ void die_with_parent(void) {
         die("prctl", "PR_SET_PDEATHSIG");
 }
 
-/* PATH/nm-rank is this program's own part. */
+/* Return whether the program is nm-rank, which is a part of nm-box. */
 static bool names_rank(const char *program) {
     const char *last = strrchr(program, '/');
     return last != NULL && strcmp(last, "/nm-rank") == 0;
@@ -98,7 +98,8 @@ void end_like(pid_t child) {
 void end_with(int status) {
     if (WIFEXITED(status))
         _exit(WEXITSTATUS(status));
-    /* End by the same signal, so that whoever waits for us sees the truth; the core was the command's. */
+    /* End by the same signal, so that the parent sees the right status. The command has written the core
+     * dump. */
     const struct rlimit no_core = {0, 0};
     int sign = WTERMSIG(status);
     if (setrlimit(RLIMIT_CORE, &no_core) != 0 || (sign != SIGKILL && signal(sign, SIG_DFL) == SIG_ERR) ||

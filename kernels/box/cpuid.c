@@ -1,6 +1,6 @@
-/* nm-box cpuid: by what names the hypervisors under this machine go, as the processor tells every program
- * (CPUID, leaves 0x40000000, 0x40000100 and so on). Under Xen a guest that is paravirtual asks the processor
- * itself, so it sees what Xen stands on, where there is such a thing. Prints JSON. */
+/* nm-box cpuid: prints the names of the hypervisors below this machine as JSON, from CPUID leaves 0x40000000,
+ * 0x40000100 and so on, which every program can read. In a paravirtualised guest of Xen, CPUID reaches the
+ * processor itself, and so shows the hypervisor below Xen, if any. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -13,7 +13,7 @@
 
 enum { FIRST = 0x40000000, LAST = 0x40000400, STEP = 0x100, SIZE = 12 };
 
-/* Where there is no hypervisor the processor answers with some other leaf, which is no name. */
+/* Return whether the text is a name. Without a hypervisor, the processor returns some other leaf. */
 static bool is_name(const char *text) {
     size_t length = strnlen(text, SIZE);
     for (size_t i = 0; i < SIZE; i++)

@@ -1,4 +1,5 @@
-/* nm-box enter: a command inside a running instance: its cgroups first, then all its namespaces. */
+/* nm-box enter: runs a command inside a running instance. It joins the instance's cgroups, and then its
+ * namespaces. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -18,18 +19,18 @@ struct kind {
     const char *name;
     int flag;
 };
-/* The user namespace first: it gives the capabilities that the others ask for. */
+/* The user namespace is joined first, since it gives the capabilities that joining the others requires. */
 static const struct kind kinds[] = {{"user", CLONE_NEWUSER}, {"mnt", CLONE_NEWNS},  {"uts", CLONE_NEWUTS},
                                     {"ipc", CLONE_NEWIPC},   {"pid", CLONE_NEWPID}, {"net", CLONE_NEWNET}};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static volatile sig_atomic_t child_pid;
 
-/* Where the children of our child stand, for a program that does not pass signals on to the command it runs;
- * else empty. */
+/* Path of the /proc file that lists the children of the child, if signals must be sent to them because the
+ * child does not pass signals on; otherwise empty. */
 static char grandchildren[64];
 
-/* To the children of our child; whether it has any. */
+/* Send a signal to the children of the child. Return whether any got it. */
 static bool forward_below(int sign) {
     char list[256];
     bool any = false;
@@ -66,7 +67,7 @@ void handle_signals(void (*handler)(int), int how) {
     for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++) {
         if (sigaction(forwarded[i], NULL, &now) != 0)
             die("sigaction", "forwarded signals");
-        if (now.sa_handler == SIG_IGN) /* the command is to ignore it too */
+        if (now.sa_handler == SIG_IGN) /* the command shall ignore it too */
             continue;
         if (sigaction(forwarded[i], &action, NULL) != 0 || sigaddset(&set, forwarded[i]) != 0)
             die("sigaction", "forwarded signals");
@@ -75,7 +76,9 @@ void handle_signals(void (*handler)(int), int how) {
         die("sigprocmask", "forwarded signals");
 }
 
-/* A descriptor of pid's namespace; -1 where it is ours already, which setns might refuse to join again. */
+/* Return a descriptor of pid's namespace; -1 if this process is in it already, since setns may refuse to join
+ * it again.
+ */
 static int other_namespace(pid_t pid, const char *name) {
     char path[64], mine[64];
     struct stat theirs, ours;
@@ -92,7 +95,7 @@ static int other_namespace(pid_t pid, const char *name) {
     return -1;
 }
 
-/* Whether the kind is among those to be joined. */
+/* Return whether namespaces of this kind shall be joined. */
 static bool wanted(const struct entry *entry, const struct kind *kind) {
     if (kind->flag == CLONE_NEWUSER)
         return entry->user_namespace;
@@ -120,7 +123,7 @@ void join_its_network(const struct entry *entry) {
     join_namespaces(&network);
 }
 
-/* Where the caller stands, if that directory exists inside too, else /. */
+/* Change to the caller's working directory, or to / if it does not exist in the instance. */
 static void change_directory(const char *asked, const char *before) {
     if (asked != NULL) {
         if (chdir(asked) != 0)
@@ -133,7 +136,7 @@ static void change_directory(const char *asked, const char *before) {
 void enter(const struct entry *entry, char *const argv[]) {
     char before[PATH_MAX] = "/";
     if (entry->directory == NULL && getcwd(before, sizeof before) == NULL)
-        before[0] = '/', before[1] = '\0'; /* removed under us: then / is as good */
+        before[0] = '/', before[1] = '\0'; /* the directory was removed */
     int unified = entry->by_init ? -1 : join_cgroups(&entry->cgroups);
     if (entry->cpus != NULL)
         pin(entry->cpus);
@@ -149,7 +152,7 @@ void enter(const struct entry *entry, char *const argv[]) {
         change_directory(entry->directory, before);
         execute(argv);
     }
-    /* A process enters a pid namespace only by being born into it. */
+    /* Only new processes are in a joined PID namespace, so the command is a child. */
     handle_signals(forward, SIG_BLOCK); /* until child_pid is known, else one that comes early is lost */
     pid_t child = fork_into(unified);
     if (child < 0)

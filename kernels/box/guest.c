@@ -1,10 +1,12 @@
-/* nm-box guest SOCKET [--only FILE] [--stdin PATH] [--stdout PATH] -- COMMAND...: a command in a virtual
- * machine or on another machine, by the multiplexer that holds the line to its agent (multiplex.c).
- * Environment, directory, streams and signals are handed over; we end as it ends.
+/* nm-box guest SOCKET [--only FILE] [--stdin PATH] [--stdout PATH] -- COMMAND...: runs a command in a virtual
+ * machine or on another machine, through the multiplexer that holds the line to the agent there
+ * (multiplex.c). Environment, working directory, streams and signals are passed on. nm-box guest ends like
+ * the command.
  *
- * --only: the file says which variables are handed over, as rules that each end with a zero byte; the first
- * that fits decides. "+NAME=VALUE" and "-NAME=VALUE": this variable with this value is, or is not.
- * "+PREFIX*": all whose names begin so are. Others are not. */
+ * --only: a file of rules, each ended by a zero byte, that select the variables to pass on. The first rule
+ * that matches decides. "+NAME=VALUE" passes on this variable with this value, "-NAME=VALUE" does not.
+ * "+PREFIX*" passes on all variables whose names begin with PREFIX. Variables that match no rule are not
+ * passed on. */
 #define _GNU_SOURCE
 #include "box.h"
 #include "frames.h"
@@ -25,7 +27,7 @@
 
 extern char **environ;
 
-/* Written by the handler, read by the loop. */
+/* The signal handler writes to this pipe, and the main loop reads from it. */
 static int signal_pipe[2];
 
 static void note(int sign) {
@@ -41,7 +43,7 @@ static void put_text(struct bytes *to, const char *text) {
         die("allocate", "command");
 }
 
-/* The rules of --only; NULL where everything is handed over. */
+/* The rules of --only; NULL to pass on all variables. */
 static char *rules;
 static size_t rules_size;
 
@@ -70,7 +72,7 @@ static void put_command(struct bytes *to, int argc, char **argv) {
     struct bytes texts = {NULL, 0, 0, 0};
     char here[PATH_MAX] = "/", words[16];
     if (getcwd(here, sizeof here) == NULL)
-        here[0] = '/', here[1] = '\0'; /* removed under us: then / is as good */
+        here[0] = '/', here[1] = '\0'; /* the directory was removed */
     put_text(&texts, here);
     snprintf(words, sizeof words, "%d", argc);
     put_text(&texts, words);
@@ -111,7 +113,7 @@ static void write_all(int fd, const char *data, size_t size) {
     }
 }
 
-/* What comes from the guest. */
+/* Handle a frame from the guest. */
 static void handle(const struct head *head, const char *payload, struct bytes *out, uint32_t *unused) {
     uint32_t number = 0;
     switch (head->kind) {
@@ -163,7 +165,7 @@ static _Noreturn void converse(int line, struct bytes *out) {
                 die("allocate", "input");
         }
         if (!bytes_write(line, out))
-            out->begin = out->end; /* what was said before it went may still be read */
+            out->begin = out->end; /* the agent has gone, but its last frames may still be read */
         if ((asked[0].revents & (POLLIN | POLLHUP)) == 0)
             continue;
         ssize_t got = bytes_read(line, &in);
@@ -179,7 +181,7 @@ static _Noreturn void converse(int line, struct bytes *out) {
     }
 }
 
-/* A FIFO that nobody has opened yet is waited for. */
+/* Replace a standard stream by a file. Opening a FIFO waits for the other end. */
 static void replace(int fd, const char *path, int flags) {
     int file = open(path, flags | O_CLOEXEC);
     if (file < 0 || dup2(file, fd) != fd)

@@ -1,5 +1,5 @@
-/* nm-box hold: a process that owns namespaces and does nothing else: without root, the user namespace that
- * all instances share, and the network namespaces in it. Ends with the process that started it. */
+/* nm-box hold: a process that only keeps namespaces alive: for users without root, the user namespace that
+ * all instances share, and the network namespaces in it. It ends with the process that started it. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -17,7 +17,7 @@ static void write_file(const char *path, const char *text) {
         die("write", path);
 }
 
-/* We become root of a new user namespace, in which no other user exists. */
+/* Become root in a new user namespace, which contains no other user. */
 static void new_user_namespace(void) {
     char users[64], groups[64];
     if (snprintf(users, sizeof users, "0 %u 1", geteuid()) < 0 ||

@@ -1,10 +1,10 @@
-/* nm-box kvm: does KVM run guests here? /dev/kvm that opens may still belong to a kernel that emulates what
- * it cannot run, or fails at instructions that every guest uses. So a few instructions of each kind run in
- * guests of one page, each in a child of its own. Prints JSON.
+/* nm-box kvm: tests whether KVM runs guests on this machine, and prints the result as JSON. That /dev/kvm can
+ * be opened does not suffice: the kernel may emulate instructions, or fail at instructions that every guest
+ * uses. So this runs some instructions of each kind in guests of one page, each in a child process.
  *
- * A guest that does not end uses CPU time, so its limit is one of CPU time: a busy machine does not fail it.
- * The limit of wall time behind that is for a guest that blocks. "nm-box kvm endless" runs only a guest that
- * never ends, for the test of this limit. */
+ * A guest that does not end uses CPU time, so its limit is one of CPU time, which a busy machine does not
+ * exceed. A longer limit of wall time ends a guest that blocks. "nm-box kvm endless" runs only a guest that
+ * never ends, to test the limit. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -24,21 +24,21 @@
 #include <unistd.h>
 
 enum {
-    LOOK_MS = 20,        /* between two looks at the CPU time of a child */
+    LOOK_MS = 20,        /* between two checks of the CPU time of a child */
     CPU_LIMIT_MS = 5000, /* a loop that traps on each instruction needs 2000 */
     WALL_LIMIT_MS = 30000,
     MEMORY = 2 << 20,
     CODE = 0x1000,
     TABLES = 0x2000,
-    /* Many, since a guest's way in and out takes milliseconds where KVM runs in a guest itself. */
+    /* Many, since entering and leaving a guest takes milliseconds if KVM runs in a guest itself. */
     LOOPS = 400000,
     TRIES = 5,
     TRIES_NS = 400000000, /* of CPU time for all tries together */
     PORT = 0x3f8,
     BYTE = 42,
 };
-/* A processor needs less than a nanosecond for an instruction of a loop; one that traps on each, a thousand.
- */
+/* Maximum nanoseconds for one instruction of a loop. A processor needs less than 1; if each instruction
+ * traps, about 1000. */
 static const double slowest_ns = 100;
 
 struct step {
@@ -123,7 +123,8 @@ static uint64_t cpu_ns(clockid_t clock) {
     return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
 }
 
-/* In the child: answers "ok NANOSECONDS", CPU time of one instruction, or what went wrong. */
+/* Run a step in a child process. Write "ok NANOSECONDS", the CPU time of one instruction, or an error to
+ * `out`. */
 static _Noreturn void run_step(int out, const struct step *step) {
     int kvm = open("/dev/kvm", O_RDWR | O_CLOEXEC);
     if (kvm < 0)
@@ -151,7 +152,7 @@ static _Noreturn void run_step(int out, const struct step *step) {
     struct kvm_regs regs = {.rip = CODE, .rflags = 2, .rsp = 0x8000};
     if (run == MAP_FAILED || ioctl(vcpu, KVM_SET_SREGS, &sregs) != 0 || ioctl(vcpu, KVM_SET_REGS, &regs) != 0)
         tell_error(out, "registers");
-    uint64_t begin = cpu_ns(CLOCK_THREAD_CPUTIME_ID); /* it holds the time in the guest */
+    uint64_t begin = cpu_ns(CLOCK_THREAD_CPUTIME_ID); /* includes the time in the guest */
     if (ioctl(vcpu, KVM_RUN, 0) != 0)
         tell_error(out, "it does not run");
     if (run->exit_reason != KVM_EXIT_IO)
@@ -164,7 +165,7 @@ static _Noreturn void run_step(int out, const struct step *step) {
     tell(out, text);
 }
 
-/* Waits for the answer of a child. Returns its size, or -1 with the text filled in. */
+/* Wait for the answer of a child. Return its size, or -1 with an error message in `text`. */
 static ssize_t await_answer(int line, pid_t child, char *text, size_t room) {
     struct pollfd asked = {.fd = line, .events = POLLIN};
     clockid_t clock;
@@ -184,7 +185,7 @@ static ssize_t await_answer(int line, pid_t child, char *text, size_t room) {
     }
 }
 
-/* What the child of a step answers, or why it gives no answer. */
+/* Run a step in a child. `text` gets its answer, or why there is none. */
 static void ask(const struct step *step, char *text, size_t room) {
     int line[2];
     if (pipe2(line, O_CLOEXEC) != 0)
@@ -209,8 +210,8 @@ static void ask(const struct step *step, char *text, size_t room) {
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-/* Whether a step ends as it should; each: ns of CPU time for an instruction. A slow loop is run again, since
- * a machine that is itself virtual counts time in which its processor was taken away as CPU time. */
+/* Return whether a step ends as it should. *each: nanoseconds of CPU time for an instruction. A slow loop is
+ * repeated: on a virtual machine, CPU time includes time in which the hypervisor took the CPU away. */
 static bool run_fastest(const struct step *step, char *text, size_t room, double *each) {
     double spent = 0;
     for (int i = 0; i < (step->loops == LOOPS ? TRIES : 1); i++) {
@@ -234,7 +235,7 @@ static const char *remedy(bool opens) {
                  : "add this user to the group kvm, or run as root";
 }
 
-/* Ticks of the processor's time stamp counter in a millisecond: what an emulated one counts too. */
+/* Return the frequency of the time stamp counter in kHz, also if it is emulated. */
 static uint64_t tsc_khz(void) {
 #ifdef __x86_64__
     uint64_t begin = now_ns(), first = __builtin_ia32_rdtsc(), end;

@@ -1,5 +1,5 @@
-/* The line to an agent that listens: by TCP, or by a Unix socket that another program (ssh -L) leads to it;
- * and to one that a program (ssh) starts and leads to by its own streams. */
+/* Connects to an agent: by TCP; through a Unix socket that another program (ssh -L) forwards; or through the
+ * standard streams of a program (ssh) that starts the agent. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -18,7 +18,7 @@
 
 enum { LOOK_AGAIN_US = 20000, LONGEST_KEY = 128 };
 
-/* "tcp:ADDRESS:PORT" (IPv4) */
+/* Connect to "tcp:ADDRESS:PORT" (IPv4). */
 static int by_tcp(const char *where) {
     char text[64];
     const int on = 1;
@@ -67,7 +67,7 @@ static void read_key(const char *file, char key[LONGEST_KEY + 2]) {
     strcat(key, "\n");
 }
 
-/* Whether something happens on fd before `end`. */
+/* Wait for events on fd. Return false if none occurs before `end`. */
 static bool await(int fd, short events, uint64_t end) {
     struct pollfd asked = {.fd = fd, .events = events};
     uint64_t now = now_ns();
@@ -84,9 +84,9 @@ int call_agent(const char *where, const char *key_file, long seconds) {
         int fd = tcp ? by_tcp(where) : by_socket(where);
         if (fd < 0)
             continue;
-        /* It speaks first, once it has heard the key: until then the line may lead nowhere. A guest that has
-         * no address yet answers nothing at all, so a call is not waited for longer than it takes to be
-         * answered. */
+        /* The agent sends the first frame after it has received the key. Until then the connection may lead
+         * nowhere: a guest without an address does not answer at all, so each attempt waits for a short time
+         * only. */
         uint64_t patience = now_ns() + 1000000000u, limit = patience < end ? patience : end;
         if (await(fd, POLLOUT, limit) && write(fd, key, strlen(key)) == (ssize_t)strlen(key) &&
             await(fd, POLLIN, limit + 4000000000u) && recv(fd, &first, 1, MSG_PEEK) == 1)

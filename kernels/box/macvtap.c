@@ -1,6 +1,6 @@
-/* The character device of a macvtap. Its number stands in the sysfs of its own network namespace alone, and
- * its name in /dev (tap<index>) may be that of another namespace's: so it is looked up there, and opened by a
- * node of our own, in a mount namespace that nobody else sees. */
+/* Opens the character device of a macvtap. Its device number is found only in the sysfs of its network
+ * namespace, and the name in /dev (tap<index>) may belong to a macvtap of another namespace. So this mounts
+ * that sysfs in a private mount namespace, and opens a device node that it creates itself. */
 #define _GNU_SOURCE
 #include "box.h"
 

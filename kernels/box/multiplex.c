@@ -1,16 +1,19 @@
 /* nm-box multiplex --port PATH | --connect LINE [--key FILE] [--seconds N] --listen PATH --report-fd N, or
- * nm-box multiplex --listen PATH --report-fd N -- COMMAND...: holds the host's end of the line to an agent.
- * QEMU connects to the port; an agent that listens is called at tcp:ADDRESS:PORT or a socket that leads to
- * it, until it answers or that many seconds have passed; and a command (ssh ... nm-guest serve) leads to one
- * by its standard input and output.
- * Programs of the host connect to the socket, which only our user may, and each gets a channel of its own.
- * Ends when the guest does, or the thread that started us.
+ * nm-box multiplex --listen PATH --report-fd N -- COMMAND...: holds the host's end of the line to an agent
+ * (frames.h).
  *
- * A guest that is moved to a second hypervisor keeps its line. From MOVE on nothing more is sent to the first
- * one, and MOVED is answered once that one has read all that was sent, so that it is in the guest's memory
- * and moves with it. SWITCH reads what the first one has still written, to its end, and goes on with the
- * second one. The bytes of both are one stream: the guest's agent notices nothing. The first one may end
- * before. */
+ * --port: a Unix socket to which QEMU connects. --connect: the address of an agent that listens,
+ * tcp:ADDRESS:PORT or a Unix socket that is forwarded to it; it is tried until the agent answers, or for
+ * --seconds. COMMAND: a program whose standard streams lead to an agent (ssh ... nm-guest serve).
+ *
+ * --listen: a Unix socket to which programs of the host connect. Only this user may connect. Each connection
+ * gets a channel of its own. nm-box multiplex ends with the guest, or with the thread that started it.
+ *
+ * The line survives a move of the guest to a second hypervisor. After MOVE, nothing more is sent to the first
+ * hypervisor. MOVED is answered when the first hypervisor has read everything that was sent, so that it is in
+ * the guest's memory and moves with it. After SWITCH, everything that the first hypervisor has still written
+ * is read to its end, and then the second hypervisor takes over. The bytes of both form one stream, so the
+ * agent does not notice the move. The first hypervisor may end before SWITCH. */
 #define _GNU_SOURCE
 #include "box.h"
 #include "frames.h"
@@ -32,7 +35,7 @@
 
 enum { MOST_CALLERS = 256, DRAIN_NS = 2000000000, LOOK_AGAIN_MS = 1 };
 
-/* A program of the host. channel: its own, never given twice. */
+/* A program of the host. channel: number of its channel, which is never reused. */
 struct caller {
     int fd;
     uint32_t channel;
@@ -45,9 +48,9 @@ static size_t count;
 static struct bytes to_guest, from_guest, hello;
 static int guest = -1;
 
-/* A move that is under way. mover: the channel that asked for it, 0 for none; waiting: where the second
- * hypervisor is to connect; second: its connection; drained: whether the first one has read everything;
- * limit: when it should have. */
+/* The current move. mover: channel that requested it, 0 for none; waiting: socket to which the second
+ * hypervisor will connect; second: its connection; drained: whether the first hypervisor has read everything;
+ * limit: time until which it must have done so. */
 static struct {
     uint32_t mover;
     int waiting, second;
@@ -60,7 +63,7 @@ static void forward(struct bytes *to, uint32_t channel, const struct head *head,
         die("allocate", "frame");
 }
 
-/* -1 where it cannot. */
+/* Return a listening socket, or -1 on an error. */
 static int try_to_listen(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof address.sun_path)
@@ -138,7 +141,7 @@ static void give_to_callers(const struct head *head, const char *payload) {
             forward(&callers[i].out, 0, head, payload);
 }
 
-/* Takes all that there is. false: the guest has gone. */
+/* Handle all frames that have arrived from the guest. Return false if the guest has gone. */
 static bool hear_guest(int from) {
     struct head head;
     const char *payload;
@@ -150,7 +153,7 @@ static bool hear_guest(int from) {
     return whole == 0 && got < 0 && errno == EAGAIN;
 }
 
-/* false: no connection of a second one. */
+/* Continue with the second hypervisor. Return false if it has not connected. */
 static bool switch_over(void) {
     if (move.second < 0)
         return false;
@@ -188,7 +191,7 @@ static void handle_move(uint32_t channel, const struct head *head, const char *p
     answer_mover(channel, done ? 0 : 1);
 }
 
-/* Answers a MOVE once the first hypervisor has read what was sent to it. */
+/* Answer MOVE if the first hypervisor has read everything that was sent to it. */
 static void drain(void) {
     int unread = 0;
     if (move.mover == 0 || move.drained)
@@ -202,7 +205,7 @@ static void drain(void) {
     answer_mover(mover, move.drained ? 0 : 1);
 }
 
-/* false: it has gone. */
+/* Handle all frames of a caller. Return false if the caller has gone. */
 static bool hear_caller(struct caller *c) {
     struct head head;
     const char *payload;

@@ -1,6 +1,6 @@
-/* nm-box: starts instances in namespaces and cgroups, and runs commands in them. Takes tokens, never a shell
- * line, except from mpirun (agent.c), which may take the name of one program only: called "agent", it is the
- * agent. */
+/* nm-box: starts instances in namespaces and cgroups, and runs commands in them. Commands are lists of
+ * arguments, never shell command lines, except those of mpirun (agent.c). Started by the name "agent" it is
+ * nm-box agent, since mpirun accepts only the name of a program without arguments. */
 #include "box.h"
 #include "fail.h"
 
@@ -16,7 +16,7 @@ int main(int argc, char **argv) {
                     {"guest", guest_main},     {"multiplex", multiplex_main}, {"tap", tap_main},
                     {"kvm", kvm_main},         {"cpuid", cpuid_main},         {"trip", trip_main},
                     {"reap", reap_main},       {"silent", silent_main},       {"seat", seat_main}};
-    fail_program("nm-box"); /* also where it was started as "agent" */
+    fail_program("nm-box"); /* also if it was started as "agent" */
     const char *called = strrchr(argv[0], '/');
     if (called != NULL && strcmp(called, "/agent") == 0)
         return agent_main(argc, argv);

@@ -1,6 +1,7 @@
-/* nm-box reap -- COMMAND: runs a daemon that waits until processes are gone which it has sent into the
- * background. They become our children, and we fetch them as soon as they end: the first process of a
- * container often does not, or late. Ends as the daemon does, and then fetches those that end with it. */
+/* nm-box reap -- COMMAND: runs a daemon, and reaps its orphaned descendants as soon as they end. The daemon
+ * waits for the end of processes that it has put into the background. Without this they would be reaped by
+ * the first process of the container, which often does it late or not at all. nm-box reap ends like the
+ * daemon, and before that reaps the processes that end with it. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -14,7 +15,7 @@
 
 enum { LAST_MS = 200 };
 
-/* What was killed together with the child may need a moment. */
+/* Reap the remaining children. Those that were killed together with the child may need a moment to end. */
 static _Noreturn void fetch_last(pid_t child) {
     const struct timespec pause = {.tv_nsec = 1000000};
     int status;
@@ -42,7 +43,7 @@ int reap_main(int argc, char **argv) {
     if (child == 0)
         execute(command);
     for (;;) {
-        /* Looked at first: fetch_last() fetches the daemon itself. */
+        /* The child is not reaped here, since fetch_last() reaps the daemon. */
         siginfo_t ended = {.si_pid = 0};
         if (waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT) != 0 && errno != EINTR)
             die("waitid", "children");

@@ -1,11 +1,11 @@
-/* nm-box relay: the switch between emulated nodes where the kernel has no netem. Takes Ethernet frames from
- * the ports that it is given, holds each for a fixed time from its arrival, and sends it on to the port
- * behind which its destination was last seen, or to all others. Rate and loss are the queueing disciplines'
- * of the ports: this only delays.
+/* nm-box relay: a switch between emulated nodes that delays frames, for kernels without netem. It takes
+ * Ethernet frames from its ports, holds each for a fixed time after its arrival, and sends it to the port at
+ * which the destination was last seen, or to all other ports. Rate and loss are set by the queueing
+ * disciplines of the ports.
  *
- * The delay counts from the kernel's own time of arrival, so being woken late shortens the wait instead of
- * adding to it; where it may, it runs before all ordinary processes (SCHED_FIFO), since the ranks spin. On
- * SIGUSR1 it tells how late frames were. */
+ * The delay counts from the kernel's time stamp of the arrival, so a late wake-up shortens the wait instead
+ * of adding to it. If permitted, the relay runs before all ordinary processes (SCHED_FIFO), since the ranks
+ * spin. On SIGUSR1 it reports how late frames were. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -30,10 +30,10 @@
 
 enum {
     PORTS_MAX = 64,
-    FRAMES = 4096,       /* that may be under way at once; more are dropped and counted */
-    FRAME_MAX = 1 << 16, /* an offloaded frame is as long as an IP packet may be */
-    ADDRESSES = 1024,    /* of the table of who is where; a power of two */
-    BATCH = 64,          /* frames taken from one port before the others have their turn */
+    FRAMES = 4096,       /* maximum number of frames that are held; more are dropped and counted */
+    FRAME_MAX = 1 << 16, /* with offloads a frame can be as long as an IP packet */
+    ADDRESSES = 1024,    /* size of the table of MAC addresses; a power of two */
+    BATCH = 64,          /* frames taken from one port before the next port */
     ADDRESS = 6,
 };
 
@@ -89,7 +89,7 @@ static int open_port(const char *name) {
         setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &on, sizeof on) != 0 ||
         setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof all) != 0)
         die("set up port", name);
-    /* As much as may be had: a burst waits here until its time. */
+    /* As large as permitted, since a burst waits in this buffer. */
     if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room) != 0 &&
         setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room) != 0)
         die("set receive buffer", name);
@@ -107,11 +107,11 @@ static struct place *look_up(struct relay *r, const unsigned char *address) {
         if (p->port < 0 || memcmp(p->address, address, ADDRESS) == 0)
             return p;
     }
-    return NULL; /* the table is full of others: such a frame goes to all */
+    return NULL; /* the table is full: the frame goes to all ports */
 }
 
 static void learn(struct relay *r, const unsigned char *address, int port) {
-    struct place *p = (address[0] & 1) ? NULL : look_up(r, address); /* no sender is a group */
+    struct place *p = (address[0] & 1) ? NULL : look_up(r, address); /* a group address is no sender */
     if (p != NULL) {
         memcpy(p->address, address, ADDRESS);
         p->port = port;
@@ -120,7 +120,7 @@ static void learn(struct relay *r, const unsigned char *address, int port) {
 
 static void send_to(struct relay *r, int port, const struct frame *f) {
     if (send(r->sockets[port], f->data, f->length, MSG_DONTWAIT) != (ssize_t)f->length)
-        r->refused++; /* by the port's queue, which counts its drops, or too long for it */
+        r->refused++; /* the port's queue is full (it counts its drops), or the frame is too long */
 }
 
 static void forward(struct relay *r, const struct frame *f) {
@@ -150,7 +150,7 @@ static uint64_t arrival(struct msghdr *message) {
     return realtime_ns();
 }
 
-/* Frames of one port into the ring, where they wait in order of arrival. */
+/* Move the frames of one port into the ring, in which frames wait in the order of arrival. */
 static void take(struct relay *r, int port) {
     for (int i = 0; i < BATCH; i++) {
         char control[CMSG_SPACE(sizeof(struct timespec))];
@@ -163,7 +163,7 @@ static void take(struct relay *r, int port) {
         ssize_t length = recvmsg(r->sockets[port], &message, MSG_DONTWAIT);
         if (length < 0) {
             if (errno == EAGAIN || errno == EINTR || errno == ENETDOWN)
-                return; /* a port that is down says so once, and takes part again when it is up */
+                return; /* a port that is down reports this once; it works again when it is up */
             die("receive", "port");
         }
         if (full) {
@@ -189,7 +189,7 @@ static void send_due(struct relay *r) {
     }
 }
 
-/* Until a frame arrives or the oldest one is due. */
+/* Wait until a frame arrives or the oldest held frame is due. */
 static void wait_for_work(const struct relay *r, struct pollfd *watched, const sigset_t *unblocked) {
     struct timespec left, *limit = NULL;
     if (r->count > 0) {
@@ -212,7 +212,7 @@ static void tell(const struct relay *r, int fd) {
 
 static bool before_others(void) {
     struct sched_param first = {.sched_priority = 1};
-    /* By the system call: musl's function refuses. */
+    /* The system call is used because musl's function always fails. */
     return syscall(SYS_sched_setscheduler, 0, SCHED_FIFO, &first) == 0;
 }
 
@@ -224,7 +224,8 @@ static void set_up(struct relay *r, char **names, int count) {
         r->sockets[i] = open_port(names[i]);
     r->ring = calloc(FRAMES, sizeof *r->ring);
     r->places = malloc(ADDRESSES * sizeof *r->places);
-    unsigned char *data = malloc((size_t)FRAMES * FRAME_MAX); /* touched only as far as frames are long */
+    unsigned char *data =
+        malloc((size_t)FRAMES * FRAME_MAX); /* only the pages that frames use are allocated */
     if (r->ring == NULL || r->places == NULL || data == NULL)
         die("allocate", "frames");
     for (size_t i = 0; i < FRAMES; i++)

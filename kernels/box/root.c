@@ -1,6 +1,6 @@
-/* The root filesystem of an instance: an overlay of the machine's own /, so that binaries are the same by
- * construction, or of the tree of an image, with what must be its own (/proc, /sys, /dev/shm, /tmp, /run)
- * mounted fresh. Everything is mounted in a private mount namespace below one tmpfs, and vanishes with it. */
+/* The root file system of an instance: an overlay over the machine's own /, so that both have the same
+ * binaries, or over the tree of an image. /proc, /sys, /dev/shm, /tmp and /run are mounted new. Everything is
+ * mounted in a private mount namespace below one tmpfs, and vanishes with the namespace. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -18,14 +18,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* glibc's <sys/mount.h> collides with <linux/mount.h> before 2.37; these two are all that we need of it. */
+/* Before glibc 2.37, <sys/mount.h> conflicts with <linux/mount.h>, so the two functions are declared here. */
 int mount(const char *source, const char *target, const char *type, unsigned long flags, const void *data);
 int umount2(const char *target, int flags);
 enum { NM_DETACH = 2 };
 
-/* Mounted fresh, or for the machine alone: never carried over from below these. */
+/* Directories that are mounted new: mounts of the machine below them are not carried over. */
 static const char *const own[] = {"proc", "sys", "dev", "tmp", "run"};
-/* Filesystems without a user's files; a tmpfs too is the machine's own business. */
+/* Types of file systems without files of users, including tmpfs: not carried over. */
 static const char *const unwanted[] = {
     "tmpfs",       "proc",      "sysfs",    "devtmpfs",  "devpts",     "cgroup",     "cgroup2",  "autofs",
     "mqueue",      "hugetlbfs", "debugfs",  "tracefs",   "pstore",     "bpf",        "configfs", "fusectl",
@@ -50,7 +50,7 @@ static void mount_at(const char *source, const char *target, const char *type, u
 }
 
 void directory(const char *path, mode_t mode) {
-    /* chmod as well, since the caller's umask must not show inside. */
+    /* chmod makes the mode independent of the caller's umask. */
     if ((mkdir(path, mode) != 0 && errno != EEXIST) || chmod(path, mode) != 0)
         die("mkdir", path);
 }
@@ -62,12 +62,12 @@ void make_read_only(const char *path) {
     struct statvfs now;
     if (errno != ENOSYS || statvfs(path, &now) != 0)
         die("mount_setattr read-only", path);
-    /* Before Linux 5.12. The flags that the mount has already must be said again. */
+    /* Before Linux 5.12. A remount must repeat the flags that the mount has. */
     unsigned long kept = now.f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME);
     mount_at(NULL, path, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | kept, NULL);
 }
 
-/* A path that leads where a descriptor does. */
+/* Return the path in /proc of a descriptor. */
 static struct path descriptor_path(int fd) {
     struct path path;
     if (snprintf(path.text, sizeof path.text, "/proc/self/fd/%d", fd) < 0)
@@ -75,13 +75,14 @@ static struct path descriptor_path(int fd) {
     return path;
 }
 
-/* A descriptor of a path inside the new root; links of an image lead nowhere else. -1 and errno. */
+/* Open a path inside the new root. Symbolic links in an image cannot lead out of it. Return -1 and set errno
+ * on an error. */
 static int open_inside(int root, const char *path) {
     const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT};
     return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
 }
 
-/* Makes /a/b/c inside ./root and returns a descriptor of it. */
+/* Create the directory /a/b/c inside ./root, and return a descriptor of it. */
 static int make_inside(const char *path) {
     struct path part = join(path, "");
     int root = open("root", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -92,7 +93,7 @@ static int make_inside(const char *path) {
         char kept = *end;
         *end = '\0';
         if (*name != '\0') {
-            /* What cannot be made shows when it is opened. */
+            /* A failure shows when the directory is opened. */
             (void)mkdirat(at, name, 0755);
             int next = open_inside(root, part.text);
             if (close(at) != 0)
@@ -111,8 +112,8 @@ void make_parents(const char *path) {
         die("close", path);
 }
 
-/* Copies of the trees to be bound, taken before anything is mounted: the scratch directory may lie inside one
- * of them, and our own mounts must not be bound into themselves. */
+/* Copy the mount trees that will be bound, before anything is mounted. The scratch directory may be inside
+ * one of them, and the new mounts must not become part of the copy. */
 static void copy_trees(const struct list *paths, int *trees) {
     for (int i = 0; i < paths->count; i++) {
         const char *path = paths->items[i];
@@ -132,7 +133,7 @@ static void attach_trees(const struct list *paths, const int *trees, bool read_o
         unsigned by_descriptor = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
         if (syscall(SYS_move_mount, trees[i], "", place, "", by_descriptor) != 0 || close(place) != 0)
             die("bind", path);
-        /* An open tree that is attached is the mount itself. */
+        /* The descriptor of a tree that has been attached refers to the mount itself. */
         if (read_only)
             make_read_only(descriptor_path(trees[i]).text);
         if (close(trees[i]) != 0)
@@ -156,7 +157,7 @@ static bool is_unwanted(const char *type) {
     return false;
 }
 
-/* mountinfo writes space, tab, newline and backslash as \ooo; undone in place. */
+/* Undo the escapes of mountinfo in place: it writes space, tab, newline and backslash as \ooo. */
 static void unescape(char *text) {
     char *to = text;
     for (const char *from = text; *from != '\0'; to++) {
@@ -176,7 +177,8 @@ struct mounts {
     size_t count;
 };
 
-/* Mount points of real filesystems below / (a /usr or /home of its own), in the order they were mounted. */
+/* Return the mount points of file systems with files below / (such as a separate /usr or /home), in the order
+ * of mounting. */
 static struct mounts further_mounts(void) {
     struct mounts found = {NULL, 0};
     FILE *file = fopen("/proc/self/mountinfo", "re");
@@ -211,13 +213,13 @@ static void bind_further(const struct mounts *mounts) {
         struct path inside = join("root", mounts->paths[i]);
         if (mount(mounts->paths[i], inside.text, NULL, MS_BIND, NULL) == 0)
             make_read_only(inside.text);
-        else if (errno != EACCES && errno != ENOENT) /* another user's FUSE mount; or unmounted since */
+        else if (errno != EACCES && errno != ENOENT) /* FUSE mount of another user; or unmounted meanwhile */
             die("bind", inside.text);
     }
 }
 
-/* By descriptor, since an overlay takes a colon or a comma in a path for its end. layer: where the upper
- * layer is; -1 for here. */
+/* Mount one overlay for the whole root. Paths are given by descriptors, since an overlay takes a colon or a
+ * comma in a path for its end. layer: directory of the upper layer; -1 for the working directory. */
 static void overlay_whole(int tree, int layer, bool rootless) {
     struct stat top;
     struct path upper = join("upper", ""), work = join("work", "");
@@ -249,8 +251,8 @@ static void overlay_directory(const char *name, mode_t mode) {
     bool plain = strpbrk(name, ",:\\") == NULL && length > 0 && (size_t)length < sizeof options;
     if (plain && mount("overlay", inside.text, "overlay", 0, options) == 0)
         return;
-    /* Refused where something is mounted below it: those mounts are locked to us. Then as it is, read-only.
-     */
+    /* The overlay is refused if something is mounted below the directory, since these mounts are locked. Then
+     * the directory is bound read-only. */
     mount_at(lower.text, inside.text, NULL, MS_BIND | MS_REC, NULL);
     make_read_only(inside.text);
 }
@@ -265,8 +267,8 @@ static void copy_link(int top, const char *name) {
         die("symlink", name);
 }
 
-/* In a user namespace lowerdir=/ is refused, because of the locked mounts below /: one overlay for each
- * top-level directory, links copied; plain files of / are left out. */
+/* Mount one overlay for each top-level directory. In a user namespace lowerdir=/ is refused because of the
+ * locked mounts below /. Symbolic links in / are copied; regular files in / are left out. */
 static void overlay_each(void) {
     directory("upper", 0755);
     directory("work", 0755);
@@ -295,8 +297,8 @@ static void overlay_each(void) {
         die("readdir", "/");
 }
 
-/* What is mounted fresh needs a directory to be mounted on, and in an image a link may stand there that leads
- * out of it. */
+/* Create the directories for the new mounts. In an image a symbolic link that leads out of it may be in their
+ * place. */
 static void make_own_directories(void) {
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         struct path inside = join("root/", own[i]);
@@ -309,7 +311,7 @@ static void make_own_directories(void) {
 }
 
 static void mount_sys(bool own_network) {
-    /* A fresh one shows the devices of our network; cgroups are read there by hwloc. */
+    /* A new sysfs shows the devices of the instance's network. hwloc reads the cgroups in it. */
     if (own_network && mount("sysfs", "root/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0) {
         if (mount("/sys/fs/cgroup", "root/sys/fs/cgroup", NULL, MS_BIND | MS_REC, NULL) != 0 &&
             errno != ENOENT)
@@ -356,8 +358,7 @@ void build_root(const struct root *plan) {
     else
         mount_at("/proc", "root/proc", NULL, MS_BIND | MS_REC, NULL);
     mount_sys(plan->own_network);
-    /* CRIU does not find its way through mounts on top of each other, as those below the machine's /dev are.
-     */
+    /* CRIU cannot handle mounts on top of each other, as they exist below the machine's /dev. */
     mount_at("/dev", "root/dev", NULL, plan->layer != NULL ? MS_BIND : MS_BIND | MS_REC, NULL);
     if (plan->layer != NULL)
         mount_at("/dev/pts", "root/dev/pts", NULL, MS_BIND, NULL);

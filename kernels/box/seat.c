@@ -1,7 +1,9 @@
-/* nm-box seat take FROM TO INTERFACE: gives the interface of the network namespace TO the MAC and the address
- * of the interface of that name in FROM, beside its own address. Both must not be reached at the same time.
- * nm-box seat up|down NETNS INTERFACE: connects the interface at the other end of an instance's link, or
- * takes it off. The instance keeps its address and its routes meanwhile. */
+/* nm-box seat take FROM TO INTERFACE: gives an interface in the network namespace TO the MAC and the address
+ * of the interface with the same name in FROM, in addition to its own address. Only one of both may be
+ * connected at a time.
+ *
+ * nm-box seat up|down NETNS INTERFACE: connects or disconnects the interface at the node's end of an
+ * instance's link. The instance keeps its address and its routes. */
 #define _GNU_SOURCE
 #include "box.h"
 

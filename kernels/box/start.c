@@ -1,5 +1,6 @@
-/* nm-box start: one instance. The launcher (this process) joins and unshares, its child builds the root and
- * becomes nm-init; the launcher waits, since the instance dies with it, and it with the tool. */
+/* nm-box start: starts one instance. This process joins and unshares namespaces; its child builds the root
+ * and executes nm-init. Then this process waits, since the instance ends with it, and it ends with nearmetal.
+ */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -26,7 +27,7 @@ struct start {
     bool new_net;
     bool bare;
     bool mounts_only;
-    int shared; /* kinds of namespace that are not unshared */
+    int shared; /* kinds of namespaces that are not unshared */
     int report_fd;
     struct list cgroups, binds, read_only;
 };
@@ -140,11 +141,11 @@ int open_namespace(const char *path) {
 }
 
 static void unshare_all(const struct start *start) {
-    /* Both before the first setns: a path may not be visible any more after it. */
+    /* Both are opened before the first setns, after which a path may no longer be visible. */
     int user = open_namespace(start->user), net = open_namespace(start->netns);
     join_namespace(user, CLONE_NEWUSER, start->user);
     join_namespace(net, CLONE_NEWNET, start->netns);
-    /* Bare: an emulated node, the machine itself under another name and with another network. */
+    /* A bare instance is an emulated node: the machine itself with another host name and network. */
     int kinds = start->bare ? CLONE_NEWUTS : CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID;
     if (start->mounts_only)
         kinds = CLONE_NEWNS;

@@ -1,9 +1,10 @@
-/* nm-box tap --netns PATH --interface NAME: gives a virtual machine the place of an interface. A bridge joins
- * the interface to a tap, or with --macvtap it is one itself; the guest takes over its MAC and its address,
- * so that to the others nothing has changed. Without a command: makes the bridge, where it is not there, and
- * tells what the guest has to know, as JSON. With one: opens the tap as descriptor TAP_FD (and vhost as
- * VHOST_FD, with --vhost) and becomes the command. A tap goes with its last descriptor, the bridge with the
- * namespace. */
+/* nm-box tap --netns PATH --interface NAME: puts a virtual machine in the place of an interface. The guest
+ * takes over the MAC and the address of the interface, so that nothing changes for others. A bridge connects
+ * the interface to a tap or, with --macvtap, the interface is a macvtap itself.
+ *
+ * Without a command, this creates the bridge unless it exists, and prints as JSON the settings that the guest
+ * needs. With a command, it opens the tap as descriptor TAP_FD (and with --vhost, vhost as VHOST_FD), and
+ * executes the command. The tap vanishes with its last descriptor, the bridge with the namespace. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -61,7 +62,8 @@ static void add_port(int fd, const char *interface) {
         die("join to the bridge", interface);
 }
 
-/* A bridge keeps frames for the address of a port of its own; this one is the guest's, behind the tap. */
+/* Remove the interface's MAC from the bridge's table. The bridge takes frames to the MAC of a port for its
+ * own, but this MAC now belongs to the guest behind the tap. */
 static void release_address(const char *interface, const unsigned char mac[6]) {
     struct {
         struct nlmsghdr head;
@@ -110,7 +112,8 @@ static void make_bridge(int fd, const char *interface) {
         (char)((own.ifr_hwaddr.sa_data[0] | 2) ^ 0x40); /* locally administered, and another */
     if (ioctl(fd, SIOCSIFHWADDR, &own) != 0)
         die("set the address of the bridge", interface);
-    /* The address stays on the interface, for whoever asks next; nobody here answers for it. */
+    /* The address stays on the interface, where later calls find it, but the kernel does not answer ARP for
+     * it. */
     write_setting("/proc/sys/net/ipv4/conf/" BRIDGE "/arp_ignore", "8");
     if (access("/proc/sys/net/ipv6/conf/" BRIDGE "/disable_ipv6", W_OK) == 0)
         write_setting("/proc/sys/net/ipv6/conf/" BRIDGE "/disable_ipv6", "1");
@@ -129,7 +132,7 @@ static void print_address(const char *key, const struct sockaddr *what) {
     printf("\"%s\": \"%s\", ", key, inet_ntop(AF_INET, &address.sin_addr, text, sizeof text));
 }
 
-/* Routes by gateways, as /proc/net/route has them. */
+/* Print the routes through gateways of an interface, from /proc/net/route. */
 static void print_routes(const char *interface) {
     char line[512], name[IFNAMSIZ], destination[INET_ADDRSTRLEN], gateway[INET_ADDRSTRLEN];
     unsigned int to, via, mask, flags;
@@ -185,8 +188,8 @@ static void hand_over(int tap, bool vhost) {
         die("open", "/dev/vhost-net");
 }
 
-/* Two guests of one seat would both answer for its address: the first holds a name of this network namespace
- * as long as it lives, whatever ends it. */
+/* Reserve the seat, since two guests in one seat would both answer for its address. The first one holds an
+ * abstract socket name in this network namespace for as long as it lives. */
 static void take_seat(const char *interface) {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "nearmetal-guest-%s", interface);

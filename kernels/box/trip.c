@@ -1,7 +1,7 @@
-/* nm-box trip [--near PATH --far PATH] --address IPV4 --cpus A,B: how long a small message takes over a TCP
- * connection from the network namespace near to the address, which is in far; without them in this one. Two
- * processes, each on a CPU of its own, ask for it again and again as MPI libraries do. One JSON object: the
- * seconds of one way in the best batch of round trips. */
+/* nm-box trip [--near PATH --far PATH] --address IPV4 --cpus A,B: measures how long a small message takes
+ * over a TCP connection from the network namespace --near to the address, which is in --far; both default to
+ * the current one. Two processes, each on its own CPU, poll their sockets as MPI libraries do. Prints one
+ * JSON object with the seconds of half a round trip, in the best batch of round trips. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 enum { BYTES = 8, BATCH = 32, WARM_UP = 64 };
-/* A batch ends after this, and the measurement with the first batch that ends after that: delays of emulated
- * links are as long as one likes. */
+/* A batch ends after BATCH_NS, and the measurement with the first batch that ends after ALL_NS. Both are
+ * times, not counts, since emulated links may have any delay. */
 static const uint64_t BATCH_NS = 5000000, ALL_NS = 30000000;
 static const unsigned LIMIT_SECONDS = 20;
 
@@ -31,7 +31,7 @@ static struct sockaddr_in address_of(const char *text) {
     return found;
 }
 
-/* A socket belongs to the namespace that it was made in. */
+/* Create a socket in a network namespace, to which it then belongs. */
 static int socket_in(const char *netns) {
     int on = 1;
     if (netns != NULL)
@@ -47,7 +47,7 @@ static void give(int fd, const char *message) {
         die("send", "trip");
 }
 
-/* Whether one came; false where the other end has closed. */
+/* Receive a message by polling. Return false if the other end has closed the connection. */
 static bool take(int fd, char *message) {
     for (size_t done = 0; done < BYTES;) {
         ssize_t count = recv(fd, message + done, BYTES - done, MSG_DONTWAIT);
@@ -68,7 +68,7 @@ static void there_and_back(int fd) {
         refuse("the other end has closed the connection", "trip");
 }
 
-/* Nanoseconds of one round trip in the best batch. */
+/* Return the nanoseconds of one round trip in the best batch. */
 static double best_round(int fd) {
     double best = 0;
     uint64_t begin = now_ns(), now = begin;
@@ -88,7 +88,7 @@ static double best_round(int fd) {
 static _Noreturn void echo(int fd, const char *cpu) {
     char message[BYTES];
     die_with_parent();
-    alarm(LIMIT_SECONDS); /* it spins */
+    alarm(LIMIT_SECONDS); /* the loops poll without end */
     pin(cpu);
     while (take(fd, message))
         give(fd, message);
@@ -142,5 +142,5 @@ int trip_main(int argc, char **argv) {
     close(taken);
     pin(cpus);
     printf("{\"seconds\": %.4g}\n", best_round(fd) / 2e9);
-    return 0; /* the child ends with us */
+    return 0; /* the child ends with this process */
 }

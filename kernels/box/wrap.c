@@ -1,6 +1,6 @@
-/* nm-box wrap: a container program of the machine (bwrap, lxc-start, ...) in the control groups, the network
- * and with the root directory that its instance is to have, as far as the program cannot make them itself.
- * All of it is held by the program's processes alone: however they end, nothing is left. */
+/* nm-box wrap: runs a container program of the machine (bwrap, lxc-start, ...) in the cgroups, the network
+ * and the root directory of its instance, as far as the program cannot create them itself. They exist only as
+ * long as the program's processes, so that nothing is left however these end. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -106,9 +106,9 @@ static struct wrap parse(int argc, char **argv) {
     return wrap;
 }
 
-/* What programs bind into their containers: a /sys that shows the devices of our network, with the control
- * groups and security modules of the machine. Without the latter, a CRIU that restores might miss the module
- * that the one outside has dumped. */
+/* Mount a /sys that container programs can bind into their containers. It shows the devices of the instance's
+ * network, and the cgroups and security modules of the machine. Without the latter, a restoring CRIU inside
+ * might miss the module that the dumping CRIU outside has recorded. */
 static void fresh_sys(void) {
     static const struct {
         const char *path;
@@ -136,7 +136,7 @@ static void fresh_sys(void) {
             die("bind", kept[i].path);
 }
 
-/* A tmpfs on this directory of the instance; all may write to it as they may to the tree's own. */
+/* Mount a tmpfs with the same mode on a directory of the instance. */
 static void fresh_inside(const char *path) {
     char inside[PATH_MAX], options[32];
     struct stat tree;
@@ -162,8 +162,9 @@ static void separate(const struct wrap *wrap) {
         die("sethostname", wrap->hostname);
 }
 
-/* Goes on in the second process of a new pid namespace. Its first is ours and dies with us, and so all do:
- * for a program that changes its credentials, which clears what die_with_parent set. */
+/* Continue in the second process of a new PID namespace. The first process of the namespace ends with this
+ * one, and with it all others. This is for programs that change their credentials, which clears the setting
+ * of die_with_parent(). */
 static void hold_processes(int *unified) {
     if (unshare(CLONE_NEWPID) != 0)
         die("unshare", "pid namespace");
@@ -185,7 +186,8 @@ static void hold_processes(int *unified) {
 
 static void lay_out(const struct wrap *wrap) {
     lay_root(&wrap->root);
-    /* For a program that can only bind: what is fresh in an instance, and what may not be written to. */
+    /* For a program that can only bind: directories that are new in an instance, and those that are
+     * read-only. */
     directory("shm", 01777);
     for (int i = 0; i < wrap->fresh.count; i++)
         fresh_inside(wrap->fresh.items[i]);
@@ -217,7 +219,7 @@ int wrap_main(int argc, char **argv) {
         lay_out(&wrap);
     if (wrap.root.own_network)
         fresh_sys();
-    die_with_parent(); /* again: joining a user namespace has cleared it */
+    die_with_parent(); /* again, since joining a user namespace has cleared it */
     if (wrap.new_pids)
         hold_processes(&unified);
     if (unified < 0)

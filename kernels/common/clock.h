@@ -1,4 +1,5 @@
-/* Seconds of CLOCK_MONOTONIC_RAW: not slewed by NTP, the same clock in every namespace but time. */
+/* Seconds of CLOCK_MONOTONIC_RAW. NTP does not slew this clock, and all namespaces except time namespaces
+ * share it. */
 #ifndef NEARMETAL_CLOCK_H
 #define NEARMETAL_CLOCK_H
 

@@ -45,7 +45,8 @@ static int open_event(int e) {
         .inherit = 1,
         .exclude_kernel = 1,
         .exclude_hv = 1,
-        /* More events than counters take turns: the share of the time is told, and scaled by. */
+        /* If there are more events than hardware counters, the kernel multiplexes them. The times tell for
+           which share of the run an event was counted, by which read_events() scales it. */
         .read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING,
     };
     return (int)syscall(SYS_perf_event_open, &attributes, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);

@@ -1,4 +1,4 @@
-/* What a program used: its own accounts with the kernel, and hardware counters where the kernel gives any. */
+/* Resources that a process used: counts that the kernel keeps of it, and hardware counters if available. */
 #ifndef NEARMETAL_COUNTS_H
 #define NEARMETAL_COUNTS_H
 
@@ -7,44 +7,45 @@
 #include "text.h"
 
 enum {
-    TASK_CLOCK, /* seconds; this and what follows up to RUN_DELAY by perf_event_open */
+    TASK_CLOCK, /* seconds; the entries before RUN_DELAY are read by perf_event_open */
     CYCLES,
     INSTRUCTIONS,
     CACHE_MISSES,
     DTLB_MISSES,
-    RUN_DELAY, /* seconds that the first thread was ready to run and did not */
+    RUN_DELAY, /* seconds for which the first thread was ready to run but waited for a CPU */
     PAGE_FAULTS,
     MAJOR_FAULTS,
-    SWITCHES,        /* of its own accord */
-    SWITCHES_FORCED, /* others took the CPU */
+    SWITCHES,        /* voluntary context switches */
+    SWITCHES_FORCED, /* involuntary context switches */
     COUNTS,
     EVENTS = RUN_DELAY,
 };
 
-/* NAN: absent. Cumulative. */
+/* Cumulative values; NAN if a value is not available. */
 typedef struct {
     double value[COUNTS];
 } Counts;
 
-/* Opens the events named in a list divided by commas ("cycles,instructions"), of this process and of the
-   threads and children that it starts from now on; what the kernel does not give stays absent. User mode
-   alone is counted, for an ordinary user may count no more. */
+/* Start counting the perf events in a comma-separated list ("cycles,instructions"), for this process and for
+   threads and children that it starts from now on. An event that the kernel refuses stays NAN. Only user mode
+   is counted, since an unprivileged user may count nothing else. */
 void counts_open(const char *names);
 
-/* What the kernel says to each event here, as a JSON object: "" where it gives it. */
+/* Add a JSON object: for each event the kernel's error message, or "" if the event is available. */
 void counts_offered(Text *text);
 
-/* Of this process, all threads. */
+/* Read the values of this process, over all its threads. */
 void counts_self(Counts *counts);
 
-/* Of a child that has ended: its events came to this process with its end. */
+/* Set the values of a child that has ended. The perf events are those of this process, which the child's were
+   added to when it ended. usage: from wait4(); run_delay: from counts_run_delay(). */
 void counts_child(Counts *counts, const struct rusage *usage, double run_delay);
 
-/* Run delay of the first thread of a process, which may have ended unless it was waited for; NAN where it
-   cannot be read. 0: this process. */
+/* Return the run delay of the first thread of a process in seconds; NAN if it cannot be read. The process may
+   have ended, but must not have been reaped. process: 0 for this process. */
 double counts_run_delay(int process);
 
-/* "name":value,...; null where absent. */
+/* Add "name":value,... with null for a value that is not available. */
 void counts_json(Text *text, const Counts *counts);
 
 #endif

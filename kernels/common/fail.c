@@ -47,8 +47,8 @@ void fail_tell(const char *directory) {
     failing.directory = directory;
 }
 
-/* Any rank may be the one that fails, and only rank 0 holds the FIFO open: a line below PIPE_BUF written by
-   another descriptor is still atomic. Without a reader (ENXIO) the line on stderr is all there is. */
+/* Any rank may fail, but only rank 0 has the FIFO open, so this opens it again. A line shorter than PIPE_BUF
+   is written atomically. If the FIFO has no reader (ENXIO), only the line on stderr remains. */
 static void tell_orchestrator(const Text *line) {
     char path[4096];
     snprintf(path, sizeof path, "%s/out", failing.directory);

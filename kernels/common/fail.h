@@ -7,22 +7,22 @@
 /* Set the program's name; the default is the name that it was started by. */
 void fail_program(const char *name);
 
-/* Say which of a program's processes this is, for example "CPU 1"; the default is none. */
+/* Set the name of this process among those of the program, for example "CPU 1"; the default is none. */
 void fail_process(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Call `leave` instead of exit(1). */
+/* Let fail() call `leave` instead of exit(1). */
 void fail_leave(void (*leave)(void));
 
-/* fail_process("rank N") and fail_leave(leave); a negative rank is none. */
+/* Do fail_process("rank N") and fail_leave(leave); without a name if the rank is negative. */
 void fail_as(int rank, void (*leave)(void));
 
 /* Also write the line to DIRECTORY/out, a FIFO that nearmetal reads. */
 void fail_tell(const char *directory);
 
-/* Write the line in one write() and go on. */
+/* Write the line by one write(), and return. */
 void fail_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Write the line and end. */
+/* Write the line, and end the process. */
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -1,6 +1,6 @@
-/* What travels between the programs of a host and the agent in a guest: frames of many channels over one byte
- * stream. A channel is one command; whoever sends more than WINDOW_BYTES that the other end has not yet
- * reported as used waits, so that no buffer grows without end. */
+/* The protocol between programs on a host and the agent in a guest: frames of many channels over one byte
+ * stream. Each channel is one command. Flow control: a sender stops when it has sent WINDOW_BYTES that the
+ * receiver has not yet reported as consumed, so that buffers stay bounded. */
 #ifndef NM_FRAMES_H
 #define NM_FRAMES_H
 
@@ -9,13 +9,23 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Host to guest: RUN (its directory, its number of words, its words, its variables, each with a final zero),
- * IN, IN_END, SIGNAL (a byte), DROP (nobody waits for it any more), PING. Guest to host: OUT, ERR, ENDED (a
- * wait status, 4 bytes), HELLO (JSON, once it is ready), PONG (its CLOCK_MONOTONIC and CLOCK_REALTIME in
- * nanoseconds, 8 bytes each). Both: WINDOW (bytes used, 4 bytes). To the multiplexer: AWAIT (a HELLO, also
- * one that came before, behind the 8 bytes of the host's CLOCK_MONOTONIC when it came); MOVE (the path where
- * the guest's second hypervisor will connect), SWITCH (to it) or STAY, each answered by MOVED (0 for yes, a
- * byte). */
+/* Kinds of frames, with their payloads.
+ *
+ * From host to guest: RUN starts a command (working directory, number of arguments, arguments, environment
+ * variables; each text ends with a zero byte); IN is a part of its standard input, IN_END the end of it;
+ * SIGNAL sends a signal (1 byte); DROP says that nobody waits for the command any more; PING is answered by
+ * PONG.
+ *
+ * From guest to host: OUT and ERR are parts of standard output and error; ENDED is the wait status of the
+ * command (4 bytes); HELLO is JSON, sent once when the agent is ready; PONG holds the guest's CLOCK_MONOTONIC
+ * and CLOCK_REALTIME in nanoseconds (8 bytes each).
+ *
+ * In both directions: WINDOW reports bytes consumed (4 bytes).
+ *
+ * From a host program to the multiplexer (nm-box multiplex): AWAIT asks for the HELLO, which is answered even
+ * if it came earlier, preceded by the host's CLOCK_MONOTONIC at its arrival (8 bytes); MOVE prepares a move
+ * to a second hypervisor, which will connect at the path in the payload; SWITCH goes on with the second
+ * hypervisor; STAY gives the move up. MOVE, SWITCH and STAY are answered by MOVED (1 byte, 0 for success). */
 enum kind {
     RUN = 1,
     IN,
@@ -49,7 +59,7 @@ struct bytes {
     size_t begin, end, room;
 };
 
-/* Of all the functions that take memory: false where there is none. */
+/* Functions that allocate memory return false if there is none. */
 bool bytes_put(struct bytes *to, const void *data, size_t size);
 void bytes_free(struct bytes *from);
 static inline size_t bytes_left(const struct bytes *from) {
@@ -57,12 +67,14 @@ static inline size_t bytes_left(const struct bytes *from) {
 }
 
 bool frame_put(struct bytes *to, uint32_t channel, enum kind kind, const void *payload, size_t size);
-/* Whether a whole frame is there; its payload stays valid until more is put into `from`. -1: not a frame. */
+/* Take the next frame. Return 1 if it was complete, 0 if more bytes are needed, -1 if the bytes are no frame.
+ * The payload stays valid until more bytes are put into `from`. */
 int frame_take(struct bytes *from, struct head *head, const char **payload);
 
-/* Reads what there is. 0: the other end is closed; -1: nothing now (errno is EAGAIN), or an error. */
+/* Read up to PIECE bytes. Return their number; 0 if the other end is closed; -1 if there is nothing to read
+ * (errno is EAGAIN) or on an error. */
 ssize_t bytes_read(int fd, struct bytes *to);
-/* Writes what fits: false on an error. */
+/* Write as much as the descriptor takes now. Return false on an error. */
 bool bytes_write(int fd, struct bytes *from);
 
 #endif

@@ -1,5 +1,6 @@
-/* Sections of a profile: MPI_Pcontrol(level) from FIRST_LEVEL on begins one, level 1 leads back to the rest
-   of the run. The standard gives 0 to 2 other meanings. Without a profile the call does nothing. */
+/* Sections of a profile. MPI_Pcontrol(level) with a level of at least FIRST_LEVEL begins the section of this
+   level; level 1 returns to the time outside all sections. The MPI standard gives other meanings to levels 0
+   to 2. Without a profile the call does nothing. */
 #ifndef NEARMETAL_LEVELS_H
 #define NEARMETAL_LEVELS_H
 

@@ -4,8 +4,8 @@
 
 #include "text.h"
 
-/* {"rank":0,"host":"..","cpu":0,"affinity":[0],"namespaces":{"mnt":4026531841,..}}; a namespace that cannot
-   be read is left out. */
+/* Add {"rank":0,"host":"..","cpu":0,"affinity":[0],"namespaces":{"mnt":4026531841,..}}. A namespace that
+   cannot be read is left out. */
 void place_json(Text *text, int rank);
 
 #endif

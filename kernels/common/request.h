@@ -1,33 +1,36 @@
-/* What nm-box asks of nm-init: one datagram to its socket, which has an abstract name, so that it needs no
- * file and is found by whoever is in the network namespace of the instance. */
+/* Requests of nm-box to nm-init, the first process of an instance, to start a command. A request is one
+ * datagram to nm-init's socket. The socket has an abstract name, so it needs no file, and every process in
+ * the network namespace of the instance can reach it. */
 #ifndef NM_REQUEST_H
 #define NM_REQUEST_H
 
 #include <stdint.h>
 
-/* Follows the leading zero byte of the socket's name; the label of the instance follows it. */
+/* The socket's name is a zero byte, this text, and the label of the instance. */
 #define NM_REQUEST_NAME "nm-init/"
 
 enum {
-    NM_DESCRIPTORS = 64, /* most that go with a request */
+    NM_DESCRIPTORS = 64, /* maximum number of descriptors in a request */
     NM_LIMITS = 16,      /* RLIM_NLIMITS */
-    NM_CPU_BYTES = 1024  /* of a CPU mask: 8192 CPUs */
+    NM_CPU_BYTES = 1024  /* size of a CPU mask: 8192 CPUs */
 };
 
-/* The datagram. With it go these descriptors, in this order: the reply socket, the file with struct
- * nm_command, the version 2 cgroup if there is one, `groups` files to write "0" to, `kept` for the command.
- */
+/* The datagram. These descriptors are passed with it, in this order: the reply socket; the file with struct
+ * nm_command; the directory of the version 2 cgroup, if `unified`; `groups` files of other cgroups, to which
+ * the command writes "0" to join them; `kept` descriptors that the command gets. */
 struct nm_request {
-    uint32_t detached; /* has the streams of the first process, and goes on when the reply socket is closed */
+    /* The command has the standard streams of the first process, and outlives the reply socket. */
+    uint32_t detached;
     uint32_t unified;
     uint32_t groups;
     uint32_t kept;
 };
 
-/* The head of a file. Behind it: directory, `names` paths to try, argv and environment, each text with its
- * final zero. */
+/* The head of the file that describes a command. It is followed by the working directory, `names` paths of
+ * the program to try, `arguments` arguments and `variables` environment variables; each text ends with a zero
+ * byte. */
 struct nm_command {
-    uint64_t blocked, ignored; /* signals: the kernel's sigset_t */
+    uint64_t blocked, ignored; /* sets of signals, as the kernel's sigset_t */
     uint64_t limits[NM_LIMITS][2];
     uint32_t mask;
     uint32_t cpu_bytes;
@@ -36,12 +39,13 @@ struct nm_command {
     uint8_t cpus[NM_CPU_BYTES];
 };
 
-/* What comes back, a message each. The first one that the command sends carries its credentials, so that its
- * PID is known where the request came from. */
+/* The answers, one message each. The first one comes from the command itself with its credentials, so that
+ * the requester learns the command's PID in its own PID namespace. NM_BORN: the command is about to execute
+ * the program; NM_ENDED: it has ended; all others: the step that failed. */
 enum nm_step { NM_BORN, NM_ENDED, NM_FORK, NM_READ, NM_CGROUP, NM_CPUS, NM_PLACE, NM_EXEC };
 struct nm_reply {
     int32_t step;
-    int32_t value; /* wait status of NM_ENDED; else errno */
+    int32_t value; /* wait status for NM_ENDED; else errno */
 };
 
 #endif

@@ -1,4 +1,4 @@
-/* A growing text and the few JSON values that are written into it. */
+/* A growing text, to which formatted text and JSON values are appended. */
 #include "text.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@ static void make_room(Text *text, size_t more) {
         return;
     size_t room = 2 * (text->used + more) + 256;
     char *data = realloc(text->data, room);
-    if (!data) { /* fail() needs memory for its line, so it cannot be the one that reports this */
+    if (!data) { /* fail() needs memory itself, so it cannot report this */
         static const char line[] =
             "{\"event\":\"error\",\"program\":\"nm\",\"process\":\"\",\"what\":\"out of memory\"}\n";
         (void)!write(STDERR_FILENO, line, sizeof line - 1);

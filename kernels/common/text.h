@@ -1,4 +1,4 @@
-/* A growing text and the few JSON values that are written into it. */
+/* A growing text, to which formatted text and JSON values are appended. */
 #ifndef NEARMETAL_TEXT_H
 #define NEARMETAL_TEXT_H
 
@@ -13,10 +13,11 @@ typedef struct {
 void text_add(Text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void text_free(Text *text);
 
-/* Write all of it; false when the reader has gone. One write() wherever the kernel takes it whole. */
+/* Write the whole text, by one write() if the kernel accepts it at once. Return false on an error, for
+   example if the reader has closed its end. */
 bool text_write(const Text *text, int descriptor);
 
 void json_string(Text *text, const char *value);
-void json_number(Text *text, double value); /* null where it is not finite: JSON has no NaN */
+void json_number(Text *text, double value); /* null if it is not finite, since JSON has no NaN */
 
 #endif

@@ -1,8 +1,8 @@
-/* nm-dgemm CPU...: the peak of double-precision matrix multiplication, on all these CPUs at once, one process
- * on each, with the libblas.so.3 that the loader finds. One JSON object on standard output: the library's
- * path, what OpenBLAS calls its kernels (null where it is another), and the best seconds by size and CPU.
- * Exit status: 0; 2 wrong use; 3 no BLAS, no memory, a wrong product or a process that was killed. Errors are
- * reported as in fail.h, since a BLAS may write to standard error too.
+/* nm-dgemm CPU...: measures the peak of double-precision matrix multiplication on all these CPUs at the same
+ * time, with one process on each, by the libblas.so.3 that the loader finds. It prints one JSON object: the
+ * path of the library, OpenBLAS's name for its kernels (null for another library), and the best seconds by
+ * size and CPU. Exit status: 0; 2 for wrong usage; 3 if there is no BLAS or no memory, if a product is wrong,
+ * or if a process was killed. Errors are reported as in fail.h, since a BLAS may write to standard error too.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -25,9 +25,10 @@
 enum { WRONG_USE = 2, FAILED = 3, CPUS_MAX = 1024, SIZES = 4, NAME = 512, CALLS_LEAST = 3 };
 
 static const int sizes[SIZES] = {384, 768, 1152, 1536};
-/* A BLAS this slow at one size is not asked for the next: its peak is behind it. */
+/* If a product takes longer than this many seconds, larger sizes are not tried: the peak has been reached. */
 static const double SLOW = 0.2;
-/* Long enough for the clock to be no matter and for the clock speed to settle. */
+/* Seconds to repeat the product of one size: long enough for the resolution of the clock, and for the
+ * frequency of the CPU to settle. */
 static const double SECONDS_PER_SIZE = 0.3;
 
 typedef void (*Dgemm)(const char *, const char *, const int *, const int *, const int *, const double *,
@@ -63,7 +64,8 @@ static double *matrix(int n, unsigned seed) {
     double *m = NULL;
     if (posix_memalign((void **)&m, 64, sizeof *m * (size_t)n * (size_t)n))
         fail("out of memory");
-    /* No zeros and no ones: what multiplies nothing draws less power and clocks higher. */
+    /* No zeros and no ones: trivial products draw less power, which lets the CPU run at a higher frequency.
+     */
     for (size_t i = 0; i < (size_t)n * (size_t)n; i++) {
         seed = seed * 1664525u + 1013904223u;
         m[i] = (double)(seed >> 8) / (double)(1 << 24) - 0.5;
@@ -71,7 +73,8 @@ static double *matrix(int n, unsigned seed) {
     return m;
 }
 
-/* The last element of the product against its own sum: n roundings of values below a quarter. */
+/* Check the last element of the product against its sum, within the error of n roundings of values below 1/4.
+ */
 static void check(const double *a, const double *b, const double *c, int n) {
     double sum = 0;
     for (int k = 0; k < n; k++)
@@ -100,7 +103,7 @@ static double best_of(Dgemm dgemm, int n) {
 
 static void copy_name(char *to, const char *from) {
     size_t at = 0;
-    /* As it will stand in JSON. */
+    /* Characters that would need an escape in JSON are left out. */
     for (; from && *from && at < NAME - 1; from++)
         if (*from != '"' && *from != '\\' && (unsigned char)*from >= ' ')
             to[at++] = *from;
@@ -128,7 +131,7 @@ static void __attribute__((noreturn)) measure(Shared *shared, int at, int cpu) {
     for (int i = 0; i < SIZES; i++) {
         pthread_barrier_wait(&shared->barrier);
         if (i > 0 && shared->best[i - 1][0] > SLOW)
-            break; /* alike in all processes: what the first wrote before the barrier */
+            break; /* all processes decide by the result of the first one, written before the barrier */
         shared->best[i][at] = best_of(dgemm, sizes[i]);
     }
     _exit(0);
@@ -201,7 +204,7 @@ int main(int count, char **arguments) {
         if (children[i] < 0)
             fail("fork: %s", strerror(errno));
         if (children[i] == 0) {
-            /* A caller that is killed leaves none behind. */
+            /* The child ends if this process is killed. */
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             if (getppid() != parent)
                 _exit(FAILED);

@@ -1,4 +1,4 @@
-/* Runs commands for the host: each a channel of the line to it. */
+/* The agent: runs commands for the host. Each command is one channel of the line to the host (frames.h). */
 #define _GNU_SOURCE
 #include "fail.h"
 #include "frames.h"
@@ -24,8 +24,9 @@ extern char **environ;
 
 enum { MOST_CHANNELS = 128, CLOSED = -1, EXIT_NOT_FOUND = 127, EXIT_AGENT = 111 };
 
-/* One command. streams: its standard output and error; unused: bytes sent that the host has not used yet;
- * ended: it has, and status is how; dropped: nobody wants to know. */
+/* One command. streams: its standard output and error; unused: bytes sent that the host has not consumed yet;
+ * ended: whether it has ended, with wait status `status`; dropped: whether the host no longer waits for it.
+ */
 struct channel {
     uint32_t id;
     pid_t pid;
@@ -39,8 +40,8 @@ struct channel {
 static struct channel channels[MOST_CHANNELS];
 static size_t count;
 static struct bytes sending;
-/* Commands get the variables of this process, and over these what the host sends. In a guest they get what
- * the host sends, and nothing else. */
+/* If true, a command gets the environment of this process, with the host's variables added. If false, as in a
+ * guest, it gets only the host's variables. */
 static bool own_variables;
 
 static void send_frame(uint32_t id, enum kind kind, const void *payload, size_t size) {
@@ -69,7 +70,7 @@ static void forget(struct channel *c) {
     *c = channels[--count];
 }
 
-/* A child with its three streams; in it, what follows runs the command. */
+/* Run a command in a child process. streams: its standard input, output and error. */
 static _Noreturn void run_child(char *cwd, char **words, char **variables, const int streams[3]) {
     sigset_t none;
     sigemptyset(&none);
@@ -80,7 +81,7 @@ static _Noreturn void run_child(char *cwd, char **words, char **variables, const
     if (chdir(cwd) != 0 && chdir("/") != 0)
         _exit(EXIT_AGENT);
     if (strcmp(words[0], "nm-guest") == 0) {
-        close_range(3, ~0u, 0); /* without exec nothing closes the streams of others */
+        close_range(3, ~0u, 0); /* descriptors of other commands, which no exec closes here */
         int argc = 0;
         while (words[argc] != NULL)
             argc++;
@@ -99,7 +100,8 @@ static _Noreturn void run_child(char *cwd, char **words, char **variables, const
     _exit(reason == ENOENT ? EXIT_NOT_FOUND : EXIT_AGENT);
 }
 
-/* The texts of a RUN frame, as three lists; NULL where it is not one. */
+/* Split the payload of a RUN frame into its texts: the working directory, the arguments and the variables.
+ * Return NULL if it is invalid. */
 static char **take_texts(const char *payload, uint32_t size, char ***variables) {
     size_t texts = 0;
     if (size == 0 || payload[size - 1] != '\0')
@@ -116,14 +118,14 @@ static char **take_texts(const char *payload, uint32_t size, char ***variables) 
     size_t words = texts > 1 ? strtoul(list[1], NULL, 10) : 0;
     if (words == 0 || words + 2 > texts)
         return NULL;
-    /* Each list has a NULL at its end: the variables move up by one. */
+    /* The variables move up by one, since each list needs a NULL at its end. */
     memmove(list + words + 3, list + words + 2, (texts - words - 2) * sizeof *list);
     list[words + 2] = NULL;
     *variables = list + words + 3;
     return list;
 }
 
-/* Answers as a command that failed with this error line would. */
+/* Answer a RUN like a command that has failed with this error message. */
 static void refuse_run(uint32_t id, const char *why) {
     const int32_t status = EXIT_AGENT << 8;
     char line[128];
@@ -185,7 +187,7 @@ static void handle(const struct head *head, const char *payload) {
         break;
     }
     if (c == NULL)
-        return; /* it has ended while this was on its way */
+        return; /* the command has ended in the meantime */
     switch (head->kind) {
     case IN:
         if (c->in != CLOSED && !bytes_put(&c->waiting, payload, head->length))
@@ -228,8 +230,8 @@ static void feed(struct channel *c) {
         shut(&c->in);
 }
 
-/* Sends on what the command has written. Once it has ended nothing is waited for: what it left running may
- * hold the other ends for ever. */
+/* Send the output of a command to the host. After the command has ended, this reads only what is there:
+ * processes that it left running may keep the stream open forever. */
 static void drain(struct channel *c, int stream) {
     char piece[PIECE];
     int *fd = &c->streams[stream];
@@ -289,7 +291,8 @@ static size_t watch(struct pollfd *asked, int in, int out, int signals) {
     return n;
 }
 
-/* Until the other end of the line is gone: `in` is read and `out` is written, which may be one. */
+/* Serve the line until its other end is closed. in, out: descriptors to read and to write, which may be the
+ * same. */
 static void converse(int in, int out, int signals) {
     struct bytes received = {NULL, 0, 0, 0};
     struct pollfd asked[3 + 3 * MOST_CHANNELS];
@@ -337,7 +340,7 @@ static void greet(const char *hello) {
     send_frame(0, HELLO, text, (size_t)length);
 }
 
-/* Nobody waits for their ends any more. */
+/* Kill all commands, since the host is gone. */
 static void end_commands(void) {
     while (count > 0) {
         kill(-channels[0].pid, SIGKILL);
@@ -359,7 +362,7 @@ void serve(const struct given *given, const char *hello) {
     }
 }
 
-/* The parent of a process; 0 where it has ended meanwhile. */
+/* Return the parent of a process; 0 if the process has ended. */
 static long parent_of(const char *pid) {
     char path[64], text[512];
     long parent = 0;
@@ -369,11 +372,12 @@ static long parent_of(const char *pid) {
         return 0;
     text[fread(text, 1, sizeof text - 1, file)] = '\0';
     fclose(file);
-    const char *name_end = strrchr(text, ')'); /* a name may hold spaces and brackets */
+    const char *name_end = strrchr(text, ')'); /* a name may contain spaces and parentheses */
     return name_end != NULL && sscanf(name_end + 1, " %*c %ld", &parent) == 1 ? parent : 0;
 }
 
-/* Ends all descendants: those of a child that has ended become ours (PR_SET_CHILD_SUBREAPER). */
+/* End all descendants. Children of a process that ends become children of this one (PR_SET_CHILD_SUBREAPER).
+ */
 static void end_descendants(void) {
     for (int tries = 0; tries < 5000 && (waitpid(-1, NULL, WNOHANG) >= 0 || errno != ECHILD); tries++) {
         DIR *processes = opendir("/proc");

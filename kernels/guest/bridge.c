@@ -1,5 +1,6 @@
-/* Network namespaces for the containers of a guest, joined by pairs of veth and a bridge. The first one, the
- * hub, has the bridge, which has an address of its own. No program of the image is needed. */
+/* Network namespaces for the containers of a guest, connected by veth pairs and a bridge. The bridge is in
+ * the first namespace, the hub, and has an address. This uses rtnetlink, so it needs no program of the image.
+ */
 #define _GNU_SOURCE
 #include "fail.h"
 #include "guest.h"
@@ -23,7 +24,7 @@
 static const char parent[] = "/run/netns";
 enum { PATH_ROOM = 256, MESSAGE_ROOM = 1024 };
 
-/* A message of rtnetlink that makes a link. */
+/* An rtnetlink message that creates a link. */
 struct message {
     _Alignas(struct nlmsghdr) char buffer[MESSAGE_ROOM];
 };
@@ -45,7 +46,7 @@ static void append_number(struct message *m, unsigned short type, uint32_t value
     append(m, type, &value, sizeof value);
 }
 
-/* Begins a nested attribute; end() needs what it returns. */
+/* Begin a nested attribute. The result is passed to end(). */
 static size_t begin(struct message *m, unsigned short type) {
     size_t at = NLMSG_ALIGN(head_of(m)->nlmsg_len);
     append(m, type, "", 0);
@@ -91,7 +92,7 @@ static void make_bridge(const char *bridge) {
     request(&m, "bridge");
 }
 
-/* A pair from a port of the bridge to a namespace. */
+/* Create a veth pair from a port of the bridge to a namespace. */
 static void make_pair(const char *port, const char *bridge, int namespace, const char *seat, uint32_t mtu) {
     struct message m = new_link(port);
     append_number(&m, IFLA_MASTER, if_nametoindex(bridge));
@@ -101,7 +102,7 @@ static void make_pair(const char *port, const char *bridge, int namespace, const
     append(&m, IFLA_INFO_KIND, "veth", sizeof "veth");
     size_t data = begin(&m, IFLA_INFO_DATA), peer = begin(&m, VETH_INFO_PEER);
     struct ifinfomsg none = {.ifi_family = AF_UNSPEC};
-    /* The peer's own header has no type and length of its own: it stands where attributes begin. */
+    /* The peer's struct ifinfomsg stands without an attribute header before the peer's attributes. */
     memcpy(m.buffer + head_of(&m)->nlmsg_len, &none, sizeof none);
     head_of(&m)->nlmsg_len += NLMSG_ALIGN(sizeof none);
     append(&m, IFLA_IFNAME, seat, strlen(seat) + 1);
@@ -119,18 +120,18 @@ static void path_of(char path[PATH_ROOM], const char *name) {
         give_up("too long a name", name);
 }
 
-/* The names of the namespaces that this process has made so far. */
+/* The names of the namespaces that this process has created so far. */
 static struct {
     char **names;
     int count;
 } made;
 
-/* After a failure: namespaces of the same name that others made stay. */
+/* After a failure, remove the namespaces that this process has created, but not those that existed before. */
 static void drop_made(void) {
     (void)drop_namespaces(made.count, made.names);
 }
 
-/* A new namespace, which this process is in afterwards, kept by its name. Returns its descriptor. */
+/* Create a namespace with a name, and enter it. Return its descriptor. */
 static int make_namespace(const char *name) {
     char path[PATH_ROOM];
     path_of(path, name);
@@ -149,7 +150,8 @@ static int make_namespace(const char *name) {
     return fd;
 }
 
-/* "NAME=INTERFACE,ADDRESS/PREFIX[,MTU]" of a namespace: returns what follows NAME, as nm.net has it. */
+/* Split "NAME=INTERFACE,ADDRESS/PREFIX[,MTU]" at the "=". Return the second part, which has the form of
+ * nm.net. */
 static const char *split(char *word) {
     char *equals = strchr(word, '=');
     if (equals == NULL)

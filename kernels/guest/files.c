@@ -1,5 +1,5 @@
-/* Commands that the agent has in itself, since an image may lack them: files in and out as archives of cpio's
- * "newc" form, and the ends of FIFOs. */
+/* Commands that are built into the agent, since an image may lack them: copying files in and out as cpio
+ * archives of the "newc" format, and connecting FIFOs with the standard streams. */
 #define _GNU_SOURCE
 #include "fail.h"
 #include "guest.h"
@@ -43,7 +43,7 @@ static bool write_all(int fd, const char *data, size_t size) {
     return true;
 }
 
-/* Field number `at` of a header. */
+/* Return field number `at` of a cpio header. */
 static unsigned long field(const char *header, int at) {
     char text[9] = "";
     memcpy(text, header + 6 + 8 * at, 8);
@@ -97,7 +97,7 @@ static bool skip(size_t size) {
     return size % 4 == 0 || read_all(0, padding, 4 - size % 4);
 }
 
-/* What stands on standard input, each at its own path from the root. */
+/* put: unpack the archive on standard input. Paths are relative to /. */
 static int put(void) {
     umask(0);
     for (;;) {
@@ -144,7 +144,7 @@ static bool get_file(const char *path, const struct stat *what) {
     return pad((size_t)what->st_size);
 }
 
-/* A file, or all regular files below a directory. */
+/* Pack a file, or all regular files below a directory. */
 static bool get_one(const char *path) {
     struct stat what;
     if (lstat(path, &what) != 0)
@@ -182,13 +182,13 @@ static int copy_between(int from, int to) {
     return 0;
 }
 
-/* Standard input into a FIFO, whose readers see its end when that ends. */
+/* fill: copy standard input into a FIFO, and close the FIFO at its end. */
 static int fill(const char *path) {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     return fd < 0 ? (failed("open", path), 1) : copy_between(0, fd);
 }
 
-/* A FIFO to standard output, however often its writers come and go. */
+/* drain: copy a FIFO to standard output, also if writers open and close it repeatedly. */
 static int drain_fifo(const char *path) {
     int fd = open(path, O_RDWR | O_CLOEXEC);
     return fd < 0 ? (failed("open", path), 1) : copy_between(fd, 1);

@@ -1,6 +1,6 @@
-/* What the ranks of one launch hold, for a host that cannot look into this kernel: a line "RANK
- * process PID" for each, "RANK link LOCAL REMOTE" for each connection as /proc/net/tcp has it, and behind
- * "maps" the lines of /proc/PID/maps. */
+/* Prints which processes, connections and memory mappings the ranks of one launch have, since the host cannot
+ * see the processes of the guest. For each rank: "RANK process PID"; "RANK link LOCAL REMOTE" for each TCP
+ * connection, in the form of /proc/net/tcp; and "maps LINE" for each line of /proc/PID/maps. */
 #define _GNU_SOURCE
 #include "guest.h"
 
@@ -14,7 +14,7 @@
 
 static const char *const rank_names[] = {"OMPI_COMM_WORLD_RANK=", "PMI_RANK=", "PMIX_RANK=", "SLURM_PROCID="};
 
-/* The rank of a process with this mark in its environment; -1 for any other. */
+/* Return the rank of a process with this mark in its environment; -1 for any other process. */
 static long rank_of(const char *pid, const char *mark) {
     static char environment[1 << 18];
     char path[64];
@@ -38,7 +38,7 @@ static long rank_of(const char *pid, const char *mark) {
     return marked ? rank : -1;
 }
 
-/* The ends of the established connection that has this inode. */
+/* Print the addresses of the established connection with this socket inode, if the table contains it. */
 static void print_link(long rank, const char *table, unsigned long wanted) {
     char line[512], local[80], remote[80];
     unsigned state;

@@ -1,4 +1,4 @@
-/* Interfaces by their MAC: with two of them, which one the kernel calls eth0 is a matter of luck. */
+/* Finds and renames interfaces by their MAC, since the kernel's order of two interfaces is not fixed. */
 #define _GNU_SOURCE
 #include "guest.h"
 

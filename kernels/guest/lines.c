@@ -1,5 +1,5 @@
-/* Lines of a file that several processes change, each under a POSIX record lock. The file exists as long as
- * it has lines; all users may change it. */
+/* A file of lines that several processes change under a POSIX record lock. The file exists as long as it has
+ * lines. All users may change it. */
 #define _GNU_SOURCE
 #include "fail.h"
 #include "guest.h"
@@ -26,7 +26,7 @@ static bool is_at(int fd, const char *path) {
            held.st_ino == there.st_ino;
 }
 
-/* Opens and locks the file; made if it is missing and make is true. */
+/* Open and lock the file. It is created if it is missing and `make` is true. */
 static int open_locked(const char *path, bool make) {
     for (;;) {
         /* First without O_CREAT: with it the kernel refuses another user's file in a directory like /tmp. */
@@ -36,7 +36,7 @@ static int open_locked(const char *path, bool make) {
             if (fd < 0 && errno == EEXIST)
                 continue;
             if (fd >= 0)
-                (void)fchmod(fd, 0666); /* in spite of the umask */
+                (void)fchmod(fd, 0666); /* whatever the umask is */
         }
         if (fd < 0)
             return -1;
@@ -50,7 +50,7 @@ static int open_locked(const char *path, bool make) {
     }
 }
 
-/* Returns the length of the contents without this line. */
+/* Remove a line from the contents. Return the new length. */
 static size_t drop(char *data, size_t size, const char *line) {
     size_t length = strlen(line), kept = 0;
     for (size_t at = 0; at < size;) {

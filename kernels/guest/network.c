@@ -1,4 +1,4 @@
-/* The guest's interface, as the kernel command line has it. */
+/* Sets up the guest's interface as the kernel command line says. */
 #define _GNU_SOURCE
 #include "guest.h"
 
@@ -50,8 +50,8 @@ static struct sockaddr mask_of(int prefix) {
     return out;
 }
 
-/* DESTINATION/PREFIX:GATEWAY. A gateway that no address of ours shares a network with is on the link itself.
- */
+/* Add a route. text: DESTINATION/PREFIX:GATEWAY. A gateway outside the networks of the interface is assumed
+ * to be on the link. */
 static void add_route(int fd, char *interface, char *text) {
     struct rtentry route = {.rt_flags = RTF_UP | RTF_GATEWAY};
     char *slash = strchr(text, '/'), *colon = strchr(text, ':');

@@ -1,4 +1,5 @@
-/* nm-guest: the first process of a guest. Its steps are told to the host by the guest's own clock. */
+/* nm-guest: the first process of a guest. It reports the times of its steps to the host, by the guest's
+ * clock. */
 #define _GNU_SOURCE
 #include "fail.h"
 #include "guest.h"
@@ -33,7 +34,7 @@ void begin_step(const char *name) {
 void give_up(const char *step, const char *detail) {
     say(step, detail);
     if (getpid() != 1)
-        exit(1); /* this machine is not ours */
+        exit(1); /* the machine must not be ended */
     sync();
     usleep(50000); /* a console over a slow line is to get it all */
     reboot(RB_POWER_OFF);

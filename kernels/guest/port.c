@@ -1,4 +1,4 @@
-/* The agent's line to the host: a virtio-serial port, a console of its own, or a TCP connection. */
+/* The agent's line to the host: a virtio-serial port, a separate console, or a TCP connection. */
 #define _GNU_SOURCE
 #include "port.h"
 
@@ -16,7 +16,7 @@
 
 enum { PORT_SECONDS = 10, KEY_SECONDS = 5 };
 
-/* The device of the port of that name; false where there is none (yet). */
+/* Find the device of the virtio port with this name. Return false if there is none (yet). */
 static bool find_virtio(const char *name, char *device, size_t room) {
     DIR *ports = opendir("/sys/class/virtio-ports");
     bool found = false;
@@ -50,7 +50,7 @@ static int open_device(const char *device) {
     return fd;
 }
 
-/* Whether the peer says the key, a line, in time. */
+/* Return whether the peer sends the key, as a line, in time. */
 static bool knows(int fd, const char *key) {
     const struct timeval limit = {.tv_sec = KEY_SECONDS};
     char said[130] = "";
@@ -63,7 +63,7 @@ static bool knows(int fd, const char *key) {
         have += (size_t)got;
     }
     unsigned char differs = said[length] != '\n';
-    for (size_t i = 0; i < length; i++) /* as long for a near miss as for any other */
+    for (size_t i = 0; i < length; i++) /* in constant time, so that the time reveals nothing about the key */
         differs |= (unsigned char)(said[i] ^ key[i]);
     return differs == 0;
 }

@@ -3,7 +3,7 @@
 
 #include "guest.h"
 
-/* A descriptor that does not block; waits until the port is there, or the host calls. */
+/* Wait until the port exists or the host has connected. Return a non-blocking descriptor of the line. */
 int open_port(const struct given *given);
 
 #endif

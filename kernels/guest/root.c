@@ -1,4 +1,4 @@
-/* The root of a guest: the modules that the initramfs brings, the image, what is written above it. */
+/* The root of a guest: loads the modules of the initramfs, and mounts the image with a writable layer. */
 #define _GNU_SOURCE
 #include "guest.h"
 
@@ -15,13 +15,13 @@
 
 enum { DEVICE_SECONDS = 10 };
 
-/* In the order of /modules/list. One that is there already, or has no device here, is no fault: what is
- * missing in the end, the step tells that needs it. */
+/* Load the modules in the order of /modules/list. A module that is loaded already, or has no device, is no
+ * error. If a needed one is missing, the step that needs it fails. */
 static void load_modules(void) {
     FILE *list = fopen("/modules/list", "re");
     char name[256], path[512];
     if (list == NULL)
-        return; /* a kernel that has everything built in */
+        return; /* the kernel has no modules */
     while (fgets(name, sizeof name, list) != NULL) {
         name[strcspn(name, "\n")] = '\0';
         snprintf(path, sizeof path, "/modules/%s", name);
@@ -30,13 +30,13 @@ static void load_modules(void) {
             say("load module", name);
         if (fd >= 0)
             close(fd);
-        unlink(path); /* the initramfs is memory, and stays */
+        unlink(path); /* the initramfs is in memory, and is never unmounted */
     }
     fclose(list);
     unlink("/modules/list");
 }
 
-/* Waits until the device is there. */
+/* Wait until the device exists. */
 static void await(const char *device) {
     for (int tries = 0; access(device, F_OK) != 0; tries++) {
         if (tries == DEVICE_SECONDS * 500)
@@ -45,8 +45,8 @@ static void await(const char *device) {
     }
 }
 
-/* "serial:NAME" -> the virtio disk of that serial number, since machines number disks in orders of their own;
- * any other device is as it is. Waits until it is there. */
+/* Replace "serial:NAME" by the path of the virtio disk with this serial number, since hypervisors number
+ * disks in different orders. Another device is left as it is. Waits until the device exists. */
 static void resolve(char *device, size_t room) {
     char name[64];
     if (strncmp(device, "serial:", 7) != 0) {

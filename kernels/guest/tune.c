@@ -1,5 +1,5 @@
-/* What is set at the guest's interface, and at its routes so that no sysctl is touched; and how both stand.
- */
+/* Changes and reads settings of the guest's interface and of its routes. Routes are used instead of sysctls,
+ * which would affect other interfaces. */
 #define _GNU_SOURCE
 #include "fail.h"
 #include "guest.h"
@@ -21,7 +21,7 @@
 
 enum { ROUTES_MAX = 16, MESSAGE_MAX = 512, LONGEST_NAME = 16 };
 
-/* Offloads by their names in a study, with what reads and what sets them. */
+/* Offloads by their names in a study, with the ethtool commands that read and set them. */
 static const struct {
     const char *name;
     uint32_t get, set;
@@ -30,7 +30,7 @@ static const struct {
                 {"gro", ETHTOOL_GGRO, ETHTOOL_SGRO}};
 enum { OFFLOADS = sizeof offloads / sizeof *offloads };
 
-/* Metrics of a route; 0 and empty: as the kernel has them. rto_min: ms. */
+/* Metrics of a route. rto_min: ms; 0 and "" stand for the kernel's defaults. */
 struct metrics {
     uint32_t rto_min;
     char congestion_control[LONGEST_NAME];
@@ -84,7 +84,7 @@ static bool leaves_by(struct nlmsghdr *head, unsigned index) {
            memcmp(RTA_DATA(out), &index, sizeof index) == 0;
 }
 
-/* IPv4 routes by an interface; how many there are. */
+/* Find the IPv4 routes through an interface. Return their number. */
 static int find_routes(int fd, unsigned index, struct route found[ROUTES_MAX]) {
     struct {
         struct nlmsghdr head;
@@ -119,8 +119,8 @@ static void append(struct nlmsghdr *head, unsigned short type, const void *data,
     head->nlmsg_len = (uint32_t)(NLMSG_ALIGN(head->nlmsg_len) + RTA_ALIGN(at->rta_len));
 }
 
-/* The same route with these metrics. rto_min is locked, or no socket takes it (tcp_rto_min() in
- * net/ipv4/tcp_output.c). */
+/* Replace a route by one with these metrics. rto_min must be locked, since sockets ignore it otherwise
+ * (tcp_rto_min() in net/ipv4/tcp_output.c). */
 static void replace_route(int fd, struct nlmsghdr *had, const struct metrics *metrics) {
     _Alignas(struct nlmsghdr) char buffer[2 * MESSAGE_MAX] = {0};
     struct nlmsghdr *head = (struct nlmsghdr *)buffer;
@@ -207,7 +207,7 @@ static void usual_control(char name[LONGEST_NAME]) {
         fclose(file);
 }
 
-/* Of the widest route that leaves by the interface. */
+/* Return the metrics of the route through the interface with the shortest prefix. */
 static struct metrics read_metrics(const char *interface) {
     static _Alignas(struct nlmsghdr) struct route found[ROUTES_MAX];
     struct metrics out = {.rto_min = 0};

@@ -1,7 +1,7 @@
-/* System calls without the C library, and a program's entry without its start-up. On x86-64 glibc's start-up
- * executes some 80 CPUID instructions; in a virtual machine each is an exit to the hypervisor, 0.7 ms
- * together where they were counted, which is as much as all the rest of the start of an instance. Elsewhere
- * the library is used. */
+/* System calls and a program entry that do without the C library, on x86-64. There glibc's start-up executes
+ * about 80 CPUID instructions. In a virtual machine each of them exits to the hypervisor: together they took
+ * 0.7 ms where this was measured, as long as all other steps of the start of an instance. On other
+ * architectures the C library is used. */
 #ifndef NM_DIRECT_H
 #define NM_DIRECT_H
 
@@ -9,7 +9,7 @@
 
 #ifdef NM_FREESTANDING
 
-/* The result, or minus errno. */
+/* Return the result of a system call, or minus the errno. */
 static inline long direct6(long call, long first, long second, long third, long fourth, long fifth,
                            long sixth) {
     long result;
@@ -23,7 +23,8 @@ static inline long direct6(long call, long first, long second, long third, long 
     return result;
 }
 
-/* The kernel leaves argc and argv on the stack; functions want it aligned to 16 bytes at their call. */
+/* The program's entry: calls run(argc, argv) and exits with its result. The kernel leaves argc and argv on
+ * the stack, which must be aligned to 16 bytes at a call. */
 #define NM_ENTRY(run)                                                                                        \
     __asm__(".text\n.globl _start\n_start:\n\txor %ebp, %ebp\n\tmov %rsp, %rdi\n\tand $-16, %rsp\n"          \
             "\tcall nm_entry\n");                                                                            \

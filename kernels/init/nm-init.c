@@ -1,10 +1,14 @@
-/* First process of every instance, native ones included: tells the time of its first instruction on a
- * descriptor, or into a FIFO where a container program passes no descriptors on, then starts the commands
- * that nm-box asks for (start.c) and reaps orphans until SIGTERM, or until nobody holds the other end of the
- * FIFO any more: our parent may be a daemon that outlives the tool. It leads a session, and its streams are
- * opened in its own mounts, so that nothing of the instance belongs to anything outside. As a command in a
- * standing instance (--once-fifo) it ends at once. Uses system calls alone, so that no library's start-up is
- * measured. */
+/* nm-init is the first process of every instance, including native ones. It reports the time of its first
+ * instruction, by CLOCK_MONOTONIC in nanoseconds, on a descriptor; or in a FIFO, since some container
+ * programs pass no descriptors on. Then it starts the commands that nm-box requests (start.c) and reaps
+ * orphans.
+ *
+ * It ends on SIGTERM, when its parent ends, or when the FIFO has no reader any more: its parent may be a
+ * daemon of the container program, which outlives nm-box. It leads a session, and opens its standard streams
+ * in its own mount namespace, so that no process of the instance depends on anything outside.
+ *
+ * With --once-fifo it runs as a command in a running instance: it reports and ends at once. It uses no
+ * library, so that no library's start-up is measured. */
 #define _GNU_SOURCE
 #include "direct.h"
 #include "start.h"
@@ -22,7 +26,7 @@
 
 enum { EXIT_INIT = 111 };
 
-/* {"first": N} in one write. */
+/* Write {"first": N} in one write. */
 static bool report(int fd, uint64_t nanoseconds) {
     char line[64] = "{\"first\": ";
     char digits[24];
@@ -43,10 +47,11 @@ static bool same(const char *text, const char *other) {
     return *text == *other;
 }
 
-/* Where to report: of "--first-fd N", "--first-fifo PATH" or "--once-fifo PATH"; -1 for anything else. */
+/* Return the descriptor for the report, from "--first-fd N", "--first-fifo PATH" or "--once-fifo PATH"; -1 on
+ * an error. */
 static int descriptor(const char *option, const char *value) {
     if (same(option, "--first-fifo") ||
-        same(option, "--once-fifo")) /* its reader is there before we are: this does not wait */
+        same(option, "--once-fifo")) /* the FIFO has a reader already, so this does not block */
         return (int)direct(SYS_openat, AT_FDCWD, (long)value, O_WRONLY | O_CLOEXEC, 0);
     if (!same(option, "--first-fd"))
         return -1;
@@ -59,7 +64,7 @@ static int descriptor(const char *option, const char *value) {
     return fd;
 }
 
-/* The streams that we were born with are outside; an image may have no null device. */
+/* Replace the inherited standard streams, which lead outside, by /dev/null if the image has it. */
 static void own_streams(void) {
     int fd = (int)direct(SYS_openat, AT_FDCWD, (long)"/dev/null", O_RDWR | O_CLOEXEC, 0);
     if (fd < 0)
@@ -71,12 +76,12 @@ static void own_streams(void) {
         direct(SYS_close, fd, 0, 0, 0);
 }
 
-/* What the tool was born with, such as a lock of its caller, belongs to nobody inside: a checkpoint would
- * hold it. */
+/* Close inherited descriptors except `fd` and the standard streams. They belong to processes outside, for
+ * example a lock of nm-box's caller, and would become part of a checkpoint. */
 static void close_others(int fd) {
     if (fd > 3)
         direct(SYS_close_range, 3, fd - 1, 0, 0);
-    direct(SYS_close_range, fd > 2 ? fd + 1 : 3, (long)~0U, 0, 0); /* before Linux 5.9: they stay */
+    direct(SYS_close_range, fd > 2 ? fd + 1 : 3, (long)~0U, 0, 0); /* fails before Linux 5.9 */
 }
 
 static int init(int argc, char **argv) {
@@ -90,18 +95,18 @@ static int init(int argc, char **argv) {
         static const char usage[] =
             "usage: nm-init --first-fd N --label LABEL | --first-fifo PATH --label LABEL |"
             " --once-fifo PATH\n";
-        direct(SYS_write, 2, (long)usage, sizeof usage - 1, 0); /* the status says it too */
+        direct(SYS_write, 2, (long)usage, sizeof usage - 1, 0); /* an error here is ignored */
         return EXIT_INIT;
     }
     uint64_t first = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     if (once)
         return report(fd, first) ? 0 : EXIT_INIT;
-    /* All before the report: if the parent is gone already, the report fails and we end; and who has read it
-     * may signal us or ask for a command at once. */
+    /* All this is done before the report. If the parent has ended already, the report fails and nm-init ends.
+     * The reader of the report may send a signal or request a command at once. */
     uint64_t wanted = (uint64_t)1 << (SIGCHLD - 1) | (uint64_t)1 << (SIGTERM - 1); /* the kernel's sigset_t */
     bool fifo = same(argv[1], "--first-fifo");
     close_others(fd);
-    direct(SYS_setsid, 0, 0, 0, 0); /* fails if a container program has done it */
+    direct(SYS_setsid, 0, 0, 0, 0); /* fails if the container program has done this already */
     if (direct(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0) != 0 ||
         direct(SYS_rt_sigprocmask, SIG_BLOCK, (long)&wanted, 0, sizeof wanted) != 0)
         return EXIT_INIT;
@@ -115,7 +120,7 @@ static int init(int argc, char **argv) {
         bool ready[3] = {false, false, false};
         if (!commands_wait(descriptors, fifo ? 3 : 2, ready))
             return EXIT_INIT;
-        if (ready[2]) /* of an end that writes alone: the last reader has gone */
+        if (ready[2]) /* a writer's end becomes ready when the last reader has closed the FIFO */
             return 0;
         struct signalfd_siginfo sign;
         while (ready[0] && direct(SYS_read, signals, (long)&sign, sizeof sign, 0) == (long)sizeof sign)

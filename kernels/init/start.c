@@ -17,7 +17,7 @@
 
 enum { CALLERS = 1024, HIGH = 200, NO_COMMAND = 127, NOT_DONE = 111 };
 
-/* Commands whose callers wait for them. */
+/* The reply sockets of commands whose callers wait for them; three places more for commands_wait(). */
 static struct pollfd callers[CALLERS + 3];
 static int pids[CALLERS];
 static int waiting;
@@ -60,10 +60,10 @@ bool commands_wait(const int *descriptors, int count, bool *ready) {
         ready[i] = found > 0 && callers[waiting + i].revents != 0;
     for (int i = 0; found > 0 && i < waiting; i++)
         if ((callers[i].revents & (POLLHUP | POLLERR)) != 0) {
-            /* It is ours until we have waited for it, so that the number is no other process's. */
+            /* The PID cannot belong to another process, since the child has not been reaped yet. */
             direct(SYS_kill, pids[i], SIGKILL, 0, 0);
             close_fd(callers[i].fd);
-            callers[i].fd = -1; /* poll passes over it */
+            callers[i].fd = -1; /* ignored by poll */
             callers[i].revents = 0;
         }
     return true;
@@ -95,7 +95,8 @@ static char *after(char *text) {
     return text + 1;
 }
 
-/* As execvp() does: the next name where this one is not there, the shell where it has no format. */
+/* Execute a program as execvp() does: try the next path if a file does not exist, and run the file by a shell
+ * if the kernel does not know its format. */
 static long execute(char *name, uint32_t names, char **arguments, char **variables, char **shell) {
     static char sh[] = "/bin/sh";
     long result = -ENOENT, told = -ENOENT;
@@ -115,7 +116,7 @@ static long execute(char *name, uint32_t names, char **arguments, char **variabl
     return told;
 }
 
-/* What the kernel's struct sigaction is, without glibc's. */
+/* The kernel's struct sigaction, which differs from glibc's. */
 struct disposition {
     void (*handler)(int);
     unsigned long flags;
@@ -132,7 +133,8 @@ static void set_signals(const struct nm_command *command) {
     direct(SYS_rt_sigprocmask, SIG_SETMASK, (long)&command->blocked, 0, sizeof command->blocked);
 }
 
-/* Limits that this process has already are not set: raising one needs a capability. */
+/* Set the resource limits of a command. Limits that are right already are not set, since setting a hard limit
+ * may need a capability. */
 static long set_limits(const struct nm_command *command) {
     for (int kind = 0; kind < NM_LIMITS; kind++) {
         uint64_t now[2];
@@ -145,7 +147,8 @@ static long set_limits(const struct nm_command *command) {
     return 0;
 }
 
-/* Moves the descriptors out of the way of the numbers that they are to have, then there. */
+/* Give the descriptors of a command their numbers. All are first moved to high numbers, so that none is
+ * overwritten. */
 static long place(const struct nm_command *command, int *kept, const struct nm_request *request,
                   int *answer) {
     uint32_t count = request->kept;
@@ -171,7 +174,7 @@ static _Noreturn void become(const struct nm_request *request, int *fds) {
     int answer = fds[0];
     int *groups = fds + 2 + (request->unified != 0), *kept = groups + request->groups;
     struct stat file;
-    direct(SYS_setpgid, 0, 0, 0, 0); /* "kill 0" of a shell must not reach the instance's other processes */
+    direct(SYS_setpgid, 0, 0, 0, 0); /* so that "kill 0" in a shell does not reach other processes */
     long result = direct(SYS_fstat, fds[1], (long)&file, 0, 0);
     if (result != 0)
         give_up(answer, NM_READ, result);
@@ -191,7 +194,7 @@ static _Noreturn void become(const struct nm_request *request, int *fds) {
         give_up(answer, NM_PLACE, result);
     for (uint32_t i = 0; i < command->names; i++)
         text = after(text);
-    /* One pointer in front of the arguments, for the shell of a script without "#!". */
+    /* One more pointer before the arguments, for the shell of a script without "#!". */
     size_t words = 3 + (size_t)command->arguments + command->variables;
     result = direct6(SYS_mmap, 0, (long)(words * sizeof(char *)), PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -227,7 +230,7 @@ static long fork_into(int unified) {
     return child;
 }
 
-/* The descriptors of a message, and whether it came from our own user. */
+/* Take the descriptors of a message. Return whether the message came from a process of this user. */
 static bool take(const struct msghdr *message, int *fds, int *count) {
     bool ours = false;
     *count = 0;

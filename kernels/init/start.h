@@ -1,17 +1,17 @@
-/* nm-init's other half: commands that it starts when nm-box asks for them. */
+/* The part of nm-init that starts commands for nm-box (request.h). */
 #ifndef NM_START_H
 #define NM_START_H
 
 #include <stdbool.h>
 
-/* Opens the socket of an instance; -1 if it cannot. */
+/* Open the socket for requests of an instance. Return -1 on an error. */
 int commands_listen(const char *label);
-/* Waits until one of `count` descriptors (at most 3) has something to say, or a command has lost its caller,
- * which ends the command. ready[i]: whether the i-th has. */
+/* Wait until one of `count` descriptors (at most 3) is ready; ready[i] is set for each that is. A command
+ * whose caller has closed the reply socket is killed. Return false on an error. */
 bool commands_wait(const int *descriptors, int count, bool *ready);
-/* Starts the command of the next request. */
+/* Receive the next request, and start its command. */
 void commands_start(int listener);
-/* Tells the caller of a command how it ended, if it is one. */
+/* Report the wait status of a reaped child to its caller, if the child is a command. */
 void commands_ended(int pid, int status);
 
 #endif

@@ -49,7 +49,8 @@ uint64_t keep_number(const char *text) {
 }
 
 static void put(const struct keeper *keeper) {
-    /* A copy: GCC 12 with a sanitizer takes the record's address for that of its first number, and warns. */
+    /* A copy is written, since GCC 12 with a sanitizer warns otherwise: it mistakes the address of the record
+       for that of its first member. */
     const struct record record = keeper->record;
     if (pwrite(keeper->fd, &record, sizeof record, 0) != (ssize_t)sizeof record)
         fail("write %s: %s", keeper->path, strerror(errno));
@@ -101,7 +102,7 @@ void keep_memory(struct keeper *keeper) {
     keeper->last = time;
     if (keeper->all)
         return;
-    /* A standstill is not caught up with by a burst. */
+    /* Pages that were not written during a standstill are not written later in a burst. */
     const double seconds = (double)(gap < LONGEST_STEP_NS ? gap : LONGEST_STEP_NS) * 1e-9;
     keeper->due += seconds * (double)keeper->rate / PAGE;
     for (; keeper->rate > 0 ? keeper->due >= 1 : keep_now() - time < STEP_NS; keeper->due--) {

@@ -1,7 +1,7 @@
-/* nm-job BYTES RECORD HOT RATE: an MPI program that knows whether it goes on as it was after all of its
- * processes have been checkpointed and restored. Each rank does what nm-keeper does, with a record of its
- * own, RECORD.RANK. In every step it exchanges a message with the ranks before and after it, and verifies
- * it; every AGREE steps all ranks sum up their values, and verify the sum. */
+/* nm-job BYTES RECORD HOT RATE: an MPI program that verifies whether it continues unchanged after all of its
+ * processes have been checkpointed and restored. Each rank does the same as nm-keeper, with its own record
+ * RECORD.RANK. In every step it also exchanges messages with the previous and the next rank, and verifies
+ * them. Every AGREE steps all ranks sum up their values and verify the sum. */
 #include "fail.h"
 #include "keep.h"
 #include "values.h"

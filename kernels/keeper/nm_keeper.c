@@ -1,14 +1,13 @@
-/* nm-keeper BYTES RECORD [HOT RATE [RANK PORT ADDRESS ADDRESS...]]: a program that knows whether it goes on
- * as it was after its instance has been checkpointed and restored, or moved. It holds BYTES of memory with
- * known contents. In every step, one a millisecond, it verifies some pages and overwrites RECORD (keep.h).
- * It writes every page that it has verified anew; with HOT and RATE it writes to the first HOT bytes only,
- * page after page, RATE bytes of pages per second (0: as fast as it can).
+/* nm-keeper BYTES RECORD [HOT RATE [RANK PORT ADDRESS ADDRESS...]]: a program that verifies whether it
+ * continues unchanged after its instance has been checkpointed and restored, or moved. It holds BYTES of
+ * memory with known contents. In every step, one per millisecond, it verifies some pages and overwrites
+ * RECORD (keep.h). It writes every page anew after verifying it. With HOT and RATE it writes only to the
+ * first HOT bytes, page after page, at RATE bytes of pages per second (0: as fast as it can).
  *
- * With a RANK it is one of a job, whose ranks have these addresses. In every step it sends a message to the
- * next rank by TCP, and verifies that of the rank before. It prints how many steps it has done every TELL_NS.
- * When it is ended (SIGTERM) it prints what it has
- * recorded, as JSON, with the time of its first step, by CLOCK_MONOTONIC in nanoseconds; and then the times
- * from step to step in microseconds. */
+ * With RANK it is one rank of a job, whose ranks have these addresses. In every step it sends a message to
+ * the next rank by TCP, and verifies the message of the previous rank. Every TELL_NS it prints how many steps
+ * it has taken. On SIGTERM it prints its record as JSON, with the time of its first step (CLOCK_MONOTONIC in
+ * nanoseconds), and then the times between steps in microseconds. */
 #include "fail.h"
 #include "keep.h"
 #include "ring.h"

@@ -80,7 +80,8 @@ void ring_join(struct ring *ring, uint64_t rank, int port, char *const addresses
     close(listening);
 }
 
-/* A neighbour that was asked to end before this rank closes its connection. */
+/* Called when a connection has broken, as it does if a neighbour got SIGTERM before this rank. Return false
+   if SIGTERM arrives here too within END_MS; otherwise fail(). */
 static bool ended(uint64_t step) {
     for (int waited = 0; !ending && waited < END_MS; waited += LOOK_AGAIN_MS)
         wait_ms(LOOK_AGAIN_MS);

@@ -1,5 +1,6 @@
-/* The result of a job: every rank has a value, which each step mixes with that of the rank before it. Every
- * rank computes the values of all, and so knows what each message has to hold. */
+/* The values that the ranks of a job compute. In each step every rank mixes its value with that of the
+ * previous rank. Every rank computes the values of all ranks, and so knows the right contents of each
+ * message. */
 #ifndef NM_VALUES_H
 #define NM_VALUES_H
 
@@ -13,9 +14,9 @@ struct values {
 };
 
 void values_begin(struct values *values, uint64_t rank, uint64_t ranks);
-/* The message of a step to the next rank. */
+/* Fill the message to the next rank in a step. */
 void values_fill(const struct values *values, uint64_t step, uint64_t message[VALUES_WORDS]);
-/* The end of a step: verify the message of the rank before, or fail(). */
+/* End a step: verify the message of the previous rank, or fail(), and advance all values. */
 void values_take(struct values *values, uint64_t step, const uint64_t message[VALUES_WORDS]);
 
 #endif

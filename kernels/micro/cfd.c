@@ -1,6 +1,6 @@
 #include "cfd.h"
 
-/* One row per field: the constant, then the coefficients of the powers 1 to 4 of each coordinate. */
+/* The exact solution. Each field has a constant, and coefficients of the powers 1 to 4 of each coordinate. */
 typedef struct {
     double constant, xi[4], eta[4], zeta[4];
 } Polynomial;

@@ -1,5 +1,5 @@
-/* What the simulated flows of BT and LU share (RNR-94-007, section 3): the constants of the compressible
-   Navier-Stokes equations on the unit cube, and the exact solution that the forcing is made from. */
+/* Definitions that the flows of BT and LU share (RNR-94-007, section 3): the constants of the compressible
+   Navier-Stokes equations on the unit cube, and the exact solution, from which the forcing is computed. */
 #ifndef NEARMETAL_CFD_H
 #define NEARMETAL_CFD_H
 
@@ -9,13 +9,13 @@ enum { CFD_FIELDS = 5 }; /* density, momentum in x, y and z, energy; all per vol
    conduction of heat. */
 static const double cfd_c1 = 1.4, cfd_c2 = 0.4, cfd_c3 = 0.1, cfd_c4 = 1.0, cfd_c5 = 1.4;
 
-/* Coefficients of the second difference that is added to each field in x, y and z. */
+/* Coefficients, in x, y and z, of the second difference that is added to each field. */
 static const double cfd_dx = 0.75, cfd_dy = 0.75, cfd_dz = 1.0;
 
-/* That of the fourth difference: a quarter of the largest of the three. */
+/* Coefficient of the fourth difference: a quarter of the largest of the three. */
 static const double cfd_dssp = 0.25;
 
-/* The fields at a point of the unit cube. */
+/* Compute the exact fields at a point of the unit cube. */
 void cfd_exact(double xi, double eta, double zeta, double fields[CFD_FIELDS]);
 
 #endif

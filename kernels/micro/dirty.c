@@ -1,5 +1,5 @@
-/* Dirtier of memory, for studies of migration: writes to one page of 4 KiB after the other, round and round,
-   at a set rate or as fast as it can. Every page holds how often it was written. */
+/* The kernel `dirty`, for studies of migration: writes to one page of 4 KiB after the other, cyclically, at a
+   set rate or as fast as it can. Every page contains how often it was written. */
 #include <stdlib.h>
 
 #include "fail.h"
@@ -45,8 +45,8 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-/* The one word of a page that is written: another line in each, for words a page apart share a set of the
-   cache. */
+/* Return the index of the word of a page that is written. It is in a different cache line of each page, since
+   words at the same offset would share one set of the cache. */
 static long chosen(long page) {
     return page % LINES * (WORDS / LINES);
 }
@@ -60,9 +60,9 @@ static void write_page(uint64_t *words, long page, bool whole) {
             words[i]++;
 }
 
-/* From one end of the pages to the other at a time, with nothing counted in memory between two writes: with a
-   counter there, each write waited for the store of the one before, which took 1 ns in one run and 4 in
-   another, by where the counter lay. */
+/* Write pages as fast as possible. The loop goes from one end of the pages to the other, and keeps no counter
+   in memory: with one, each write waited for the previous store of the counter, which took 1 ns in one run
+   and 4 ns in another, depending on the counter's address. */
 static void write_fast(Dirty *s, long count) {
     uint64_t *words = s->words;
     bool whole = s->whole;
@@ -76,8 +76,8 @@ static void write_fast(Dirty *s, long count) {
     }
 }
 
-/* Page n has its time from n / rate to (n + 1) / rate after the start. Who is late writes at once until the
-   time is caught up: nothing drifts. */
+/* Write pages at a rate. Page n is due at n / rate seconds after the start. After a delay, pages are written
+   without waiting until the schedule is met again, so the rate does not drift. */
 static void write_paced(Dirty *s, long count, double start) {
     for (long n = 1; n <= count; n++) {
         write_fast(s, 1);
@@ -86,7 +86,7 @@ static void write_paced(Dirty *s, long count, double start) {
     }
 }
 
-/* A unit is one page written on each rank. */
+/* Run a slice. A unit of work is one page on each rank. */
 static void slice(void *state, long units, Slice *out) {
     Dirty *s = state;
     long count = units + take_whole(&s->owed, s->common.extra * (double)units);
@@ -113,7 +113,7 @@ static long wrong_words(const Dirty *s) {
     return wrong;
 }
 
-/* Once over all pages, whatever the rate: the slower ones would take hours. */
+/* Write all pages once, as fast as possible, since a low rate would take hours; then check them. */
 static void verify(void *state, Verified *v) {
     Dirty *s = state;
     MPI(MPI_Barrier(MPI_COMM_WORLD));

@@ -28,7 +28,7 @@ typedef struct {
     long pairs, annulus[ANNULI];
 } Tally;
 
-/* What one thread computes with and what it found since this was last emptied. */
+/* The buffers of one thread, and its tallies since they were last taken. */
 typedef struct {
     _Alignas(LINE) double x[BLOCK], y[BLOCK]; /* uniform deviates */
     uint32_t ring[BLOCK];                     /* annulus numbers */
@@ -121,7 +121,8 @@ static void gaussian(const double *restrict x, const double *restrict y, uint32_
     tally->pairs += pairs;
 }
 
-/* Annuli beyond the third are rare: they are looked at singly, the first ones by counting comparisons. */
+/* Count the pairs in each annulus. The first three are counted by vectorised comparisons; pairs in other
+   annuli are rare, and are counted one by one. */
 static void count_rings(const uint32_t *restrict ring, Tally *tally) {
     uint32_t one = 0, two = 0, three = 0, beyond = 0;
     /* hot loop: vectorised */
@@ -141,7 +142,7 @@ static void count_rings(const uint32_t *restrict ring, Tally *tally) {
         }
 }
 
-/* `blocks` of them from block `first` on, divided among the threads. */
+/* Compute `blocks` blocks of pairs from block `first` on, divided among the threads. */
 static void run_blocks(Ep *s, long first, long blocks) {
     int wanted = s->common.threads;
 #pragma omp parallel num_threads(wanted) if (wanted > 1)
@@ -171,9 +172,9 @@ static void *prepare(Spec *spec, const World *world) {
     s->class = spec_choice(spec, "class", class_names, CLASSES, 0);
     s->all_blocks = 1L << (classes[s->class].m - LOG_BLOCK);
     s->stride = random_power(random_factor, 2 * LANES);
-    /* Where the deviates lie decides what they meet in the first-level cache: the rate of one place and of
-       another differ by 1 %. Every slice takes the next, so that an instance has met many. Together they are
-       far from the 2 MiB that an arena takes at least. */
+    /* The addresses of the deviates decide which data they conflict with in the first-level cache: the rates
+       of two places differ by 1 %. Every slice uses the next place, so that an instance averages over many.
+       All places together need much less than the minimum size of an arena, 2 MiB. */
     size_t workers = (size_t)s->common.threads * PLACES * sizeof *s->worker;
     s->worker = aligned_alloc(LINE, workers);
     if (!s->worker)
@@ -182,7 +183,7 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-/* A unit is a block of pairs on each rank. */
+/* Run a slice. A unit of work is a block of pairs on each rank. */
 static void slice(void *state, long units, Slice *out) {
     Ep *s = state;
     MPI(MPI_Barrier(MPI_COMM_WORLD));
@@ -196,7 +197,7 @@ static void slice(void *state, long units, Slice *out) {
     one_rate(out, seconds, 0, 2.0 * BLOCK * (double)units * (double)s->world.size);
 }
 
-/* The tallies of all threads, which start again from nothing. */
+/* Return the sum of the tallies of all threads, and reset them to zero. */
 static Tally take_tallies(Ep *s) {
     Tally sum = {0};
     for (int w = 0; w < s->common.threads * PLACES; w++) {

@@ -1,4 +1,5 @@
-/* IS (RNR-94-007): ranks of small integer keys, by buckets that are dealt out to the ranks of the job. */
+/* IS (RNR-94-007): computes the ranks of small integer keys (their positions in sorted order), by buckets
+   that are distributed among the MPI ranks. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,10 +7,10 @@
 #include "kernel.h"
 #include "random.h"
 
-/* HALVES: counting and grouping go through both halves of the keys at once, with separate counters for each
-   half. If a counter was stored a few instructions ago, its next load has to wait for that store. A CPU that
-   has met this often lets every load of a counter wait for the store before it. Two sets of counters are two
-   chains that do not wait for each other. On Zen 3 grouping takes half of the time with them. */
+/* HALVES: counting and grouping process both halves of the keys at the same time, with separate counters for
+   each half. If a counter was stored a few instructions ago, its next load must wait for that store. A CPU
+   that has seen this often lets every load of a counter wait for the previous store. With two sets of
+   counters there are two independent chains. On Zen 3 this halves the time of grouping. */
 enum { MOST_BUCKETS = 1024, HALVES = 2, TESTS = 5, ROUNDS = 10, MARKED = 2 * ROUNDS + 1 };
 static const uint64_t seed = 314159265;
 
@@ -54,7 +55,7 @@ typedef struct {
     Arena arena;
     size_t class;
     long keys, range;              /* keys: of this rank */
-    long most_held, most_received; /* of them there is room for so many */
+    long most_held, most_received; /* maximum numbers of keys, for which there is room */
     int buckets, shift;            /* bucket of a key = key >> shift */
     long turn;                     /* rounds done by slices */
     double owed;                   /* messages of extra rounds not sent yet, in rounds */
@@ -69,8 +70,8 @@ typedef struct {
     double comm;
 } Is;
 
-/* Few buckets, so that the lines where the next key of each goes stay in the nearest cache; enough of them to
-   deal out fairly. */
+/* Return the number of buckets: few enough that the cache lines to which the next keys go stay in the
+   first-level cache, and enough to distribute them evenly. */
 static int choose_buckets(int ranks) {
     enum { LEAST = 256, PER_RANK = 128 };
     int wanted = PER_RANK * ranks;
@@ -79,7 +80,7 @@ static int choose_buckets(int ranks) {
 
 /* The second half of an odd number of keys holds one more. */
 static void count_buckets(Is *s, long keys) {
-    const int shift = s->shift; /* a store of a count might change what is in *s, for all a compiler knows */
+    const int shift = s->shift; /* the compiler must assume that a store of a count changes *s */
     const int32_t *first = s->key, *second = s->key + keys / HALVES;
     int32_t *of_first = s->half_count[0], *of_second = s->half_count[1];
     memset(s->half_count, 0, sizeof s->half_count);
@@ -105,7 +106,8 @@ static void sum_buckets(Is *s) {
               MPI_Allreduce(s->count, s->total, s->buckets + TESTS, MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD));
 }
 
-/* Buckets in order to ranks in order: a rank is full once all up to it hold their even share of the keys. */
+/* Distribute the buckets to the ranks in order. A rank is full when all ranks up to it have their even share
+ * of keys. */
 static void deal_buckets(Is *s) {
     long all_keys = s->keys * s->world.size, dealt = 0, held = 0;
     int rank = 0, first_bucket = 0, sent = 0;
@@ -135,9 +137,9 @@ static void deal_buckets(Is *s) {
     s->send[s->world.rank] = 0;
 }
 
-/* Appends the key to the group of its bucket. Stores leave a core in order: a line that has to be fetched
-   first would hold up all behind it. So the next line of the group is asked for, to be written, while the
-   present one fills. */
+/* Append a key to the group of its bucket. A core commits stores in order, so a store to a line that is not
+   in the cache holds up all later ones. So the next line of the group is prefetched for writing while the
+   current one fills. */
 static inline void append_key(int32_t *grouped, int32_t *next, int shift, int32_t key) {
     enum { LINE = 64 / sizeof(int32_t) };
     int32_t *to = grouped + next[key >> shift]++;
@@ -145,7 +147,8 @@ static inline void append_key(int32_t *grouped, int32_t *next, int shift, int32_
     *to = key;
 }
 
-/* In each bucket the keys of the first half of all keys stand before those of the second. */
+/* Group the keys by bucket. In each bucket, the keys of the first half of all keys precede those of the
+ * second. */
 static void group_by_bucket(Is *s, long keys) {
     const int shift = s->shift;
     const int32_t *first = s->key, *second = s->key + keys / HALVES;
@@ -182,8 +185,8 @@ static void count_keys(Is *s, const int32_t *keys, long count) {
         of_value[keys[i] - s->lowest]++;
 }
 
-/* The first `range` of the key values, the first of the keys kept and received: that share of them. All but
-   in extra_part(). */
+/* Rank the keys that this rank holds. share: part of the key values and of the keys that is processed; 1
+   except in extra_part(). */
 static void rank_held(Is *s, double share) {
     long range = (long)(share * (double)s->own_range);
     memset(s->less, 0, (size_t)range * sizeof *s->less);
@@ -206,9 +209,9 @@ static void rank_keys(Is *s) {
     rank_held(s, 1);
 }
 
-/* Planted extra work, less than a round: every loop goes over that share of its range. Messages cannot be cut
-   like that without costing more than their share: those of a whole round are sent once the shares add up to
-   one. */
+/* Planted extra work of less than a round: every loop processes this share of its range. Partial messages
+   would cost more than their share, so the messages of a whole round are sent when the shares have added up
+   to one. */
 static void extra_part(Is *s, double share) {
     long keys = (long)(share * (double)s->keys);
     count_buckets(s, keys);
@@ -220,7 +223,7 @@ static void extra_part(Is *s, double share) {
     }
 }
 
-/* Round 1 to 10 overwrites two keys first. */
+/* Overwrite two keys, as each of the rounds 1 to 10 begins. */
 static void mark_keys(Is *s, int round) {
     if (s->world.rank == 0) {
         s->key[round] = round;
@@ -235,7 +238,7 @@ static long expected_rank(const Is *s, int test, int round) {
                   : rank - round + classes[s->class].late_falling;
 }
 
-/* Test keys among the own ones whose rank is not as published. */
+/* Return the number of test keys on this rank whose rank is not the published one. */
 static long wrong_ranks(const Is *s, int round) {
     long wrong = 0;
     for (int t = 0; t < TESTS; t++) {
@@ -261,14 +264,14 @@ static void make_keys(Is *s) {
     memcpy(s->original, s->key, sizeof s->original);
 }
 
-/* Each key to the place that its rank names. */
+/* Copy each key to the position given by its rank. */
 static void place_keys(Is *s, const int32_t *keys, long count, int32_t *sorted) {
     for (long i = 0; i < count; i++)
         sorted[s->less[keys[i] - s->lowest]++] = keys[i];
 }
 
-/* Writes the keys in the order of their ranks; returns how many stand before a smaller one, ranks of the job
-   included. They are written over the keys as they were drawn, which are drawn again. */
+/* Sort the keys by their ranks. Return how many are followed by a smaller key, also across MPI ranks. The
+   sorted keys overwrite the original keys, which are drawn again. */
 static long wrong_order(Is *s) {
     int32_t *sorted = s->key;
     place_keys(s, s->kept, s->keeps, sorted);
@@ -276,7 +279,7 @@ static long wrong_order(Is *s) {
     long wrong = 0;
     for (long i = 1; i < s->held; i++)
         wrong += sorted[i - 1] > sorted[i];
-    /* A rank may hold no key: the highest of all lower ranks is what its first must not be below. */
+    /* A rank may hold no key, so the first key is compared with the highest of all lower MPI ranks. */
     int32_t lowest = s->held ? sorted[0] : INT32_MAX;
     int32_t highest = s->held ? sorted[s->held - 1] : -1, before = -1;
     MPI(MPI_Exscan(&highest, &before, 1, MPI_INT32_T, MPI_MAX, MPI_COMM_WORLD));
@@ -299,9 +302,9 @@ static void *prepare(Spec *spec, const World *world) {
     s->buckets = choose_buckets(world->size);
     for (long width = s->range / s->buckets; width > 1; width /= 2)
         s->shift++;
-    /* No more than the even share and one bucket, of which the fullest holds 8/3 of the mean (the density of
-       the mean of four uniform numbers at its peak), 4 here. What one of n ranks draws is 1/n of it, but for
-       chance, which the rest of the 4 covers. */
+    /* A rank gets at most its even share and one bucket more. The fullest bucket has 8/3 of the mean number
+       of keys (the peak of the density of the mean of four uniform numbers). 4 is used here, which also
+       covers random deviations. Each of n ranks draws about 1/n of the keys of a bucket. */
     s->most_held = world->size > 1 ? s->keys + 4 * all_keys / s->buckets : s->keys;
     s->most_received = s->most_held - s->most_held / world->size;
     s->send = calloc(4 * (size_t)world->size, sizeof *s->send);
@@ -326,7 +329,7 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-/* A unit is one ranking of all keys. */
+/* Run a slice. A unit of work is one ranking of all keys. */
 static void slice(void *state, long units, Slice *out) {
     Is *s = state;
     MPI(MPI_Barrier(MPI_COMM_WORLD));

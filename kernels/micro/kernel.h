@@ -1,4 +1,5 @@
-/* A kernel is one const table of operations, which its file puts into the list of kernels. */
+/* A kernel is a constant table of operations, which its source file adds to the list of kernels by LISTED().
+ */
 #ifndef NEARMETAL_KERNEL_H
 #define NEARMETAL_KERNEL_H
 
@@ -10,8 +11,8 @@
 
 enum { MOST_PARTS = 4 };
 
-/* seconds, comm_seconds: of this rank; work: bytes, operations or messages of all ranks together, nominal
-   (planted extra work is not counted). */
+/* One part of a slice. seconds, comm_seconds: time of this rank, and its time in MPI calls; work: bytes,
+   operations or messages of all ranks together, without planted extra work. */
 typedef struct {
     const char *metric;
     double seconds, comm_seconds, work;
@@ -22,14 +23,14 @@ typedef struct {
     Part part[MOST_PARTS];
 } Slice;
 
-/* A slice of which one figure is told: work at a rate. */
+/* Set the results of a slice with a single part, named "rate". */
 static inline void one_rate(Slice *slice, double seconds, double comm_seconds, double work) {
     slice->count = 1;
     slice->part[0] = (Part){.metric = "rate", .seconds = seconds, .comm_seconds = comm_seconds, .work = work};
 }
 
-/* ok, expected, found: of the whole run, valid on rank 0 (the two are the insides of JSON objects);
-   seconds: of this rank; work: of all ranks. */
+/* The result of a full, verified run. ok, expected, found: result of all ranks, valid on rank 0; expected and
+   found are the members of JSON objects. seconds: of this rank; work: of all ranks. */
 typedef struct {
     bool ok;
     double seconds, work;
@@ -39,7 +40,7 @@ typedef struct {
 typedef struct {
     const char *name;
     void *(*prepare)(Spec *spec, const World *world);
-    /* units: how much work, in the kernel's own indivisible steps; at least 1. */
+    /* Run one slice. units: amount of work, in units that the kernel defines; at least 1. */
     void (*slice)(void *state, long units, Slice *slice);
     void (*verify)(void *state, Verified *verified);
     void (*release)(void *state);
@@ -52,7 +53,7 @@ typedef struct Listed {
 
 extern Listed *listed_kernels;
 
-/* Adds a kernel to the list before main() begins, so that no other file has to name it. */
+/* Add a kernel to the list before main() begins, so that no other file has to name it. */
 #define LISTED(table)                                                                                        \
     __attribute__((constructor)) static void list_##table(void) {                                            \
         static Listed listed = {.kernel = &(table)};                                                         \

@@ -1,5 +1,5 @@
-/* Several numbers that are computed with as one, by the compiler's vector types: as wide as the widest
-   register that is likely to be there. Operators work lane by lane. */
+/* Vectors of LANES doubles, by the compiler's vector types. LANES is chosen for the widest vector registers
+   that the machine is likely to have. Operators work lane by lane. */
 #ifndef NEARMETAL_LANES_H
 #define NEARMETAL_LANES_H
 
@@ -15,7 +15,7 @@ typedef double Lanes __attribute__((vector_size(LANES * sizeof(double))));
 typedef double LooseLanes __attribute__((vector_size(LANES * sizeof(double)), aligned(8), may_alias));
 typedef int64_t LaneMask __attribute__((vector_size(LANES * sizeof(int64_t))));
 
-/* The lane that j falls into starts at: */
+/* Return the largest multiple of LANES that is not above j. */
 static inline int lanes_floor(int j) {
     return j & -LANES;
 }
@@ -28,7 +28,7 @@ static inline void lanes_put(double *to, Lanes value) {
     *(LooseLanes *)to = value;
 }
 
-/* Lanes `first` to `last`; the numbers may lie outside of 0 to LANES - 1. */
+/* Return a mask of the lanes `first` to `last`. The numbers may be outside of 0 to LANES - 1. */
 static inline LaneMask lanes_between(int first, int last) {
 #if LANES == 8
     const LaneMask lane = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -38,7 +38,7 @@ static inline LaneMask lanes_between(int first, int last) {
     return (lane >= first) & (lane <= last);
 }
 
-/* 0 outside of the mask, whatever stood there. */
+/* Set the lanes outside of the mask to 0, also if they are NaN. */
 static inline Lanes lanes_only(Lanes value, LaneMask mask) {
     return (Lanes)((LaneMask)value & mask);
 }

@@ -1,7 +1,7 @@
 /* nm-micro (--tokens DIR | --once [--slices N [--fill MICROSECONDS]]) [--seed N] [--interface NAME] [--events
-   NAME,NAME] KERNEL-SPEC...: all micro-kernels in one MPI program, raw times out as JSON Lines. No
-   statistics: of the ranks' seconds and run delays the longest is kept, other counts are added, nothing else
-   is folded. tokens.h lists the tokens. */
+   NAME,NAME] KERNEL-SPEC...: all micro-kernels in one MPI program. It prints raw times as JSON Lines, and
+   computes no statistics except over ranks: the longest of the ranks' seconds and run delays, and the sum of
+   all other counts. tokens.h lists the tokens. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -30,8 +30,8 @@ Listed *listed_kernels;
 typedef struct {
     const Kernel *kernel;
     void *state;
-    long units;       /* of a slice whose token does not say how many */
-    long huge, total; /* kB of this rank; huge -1 = the kernel does not tell */
+    long units;       /* units of a slice whose token names no number */
+    long huge, total; /* kB of this rank; huge is -1 if Linux does not report it */
 } Job;
 
 typedef struct {
@@ -110,8 +110,8 @@ static void prepare_all(Run *run) {
     }
 }
 
-/* MPI libraries connect at the first message, and a rank that waits in read() drives no connection: every
-   pair talks in both directions before the first token. */
+/* Let every pair of ranks exchange messages in both directions before the first token. MPI libraries connect
+   at the first message, and a rank that waits in read() makes no progress on a connection. */
 static void connect_all(const World *world) {
     char out = 0, in = 0;
     for (int distance = 1; distance < world->size; distance++) {
@@ -131,7 +131,7 @@ static void emit(const Run *run, Text *line) {
     text_free(line);
 }
 
-/* The places of all ranks, divided by commas, on rank 0. */
+/* On rank 0, add the places of all ranks, separated by commas. */
 static void add_places(const Run *run, Text *line) {
     Text mine = {0};
     place_json(&mine, run->world.rank);
@@ -189,7 +189,8 @@ static void tell_ready(Run *run, double init, double prepare) {
     text_free(&line);
 }
 
-/* What all ranks used: sums, of the run delay the longest. What one of them lacks is absent. */
+/* Return the counts of all ranks: the longest run delay, and the sums of all others. A count that is not
+   available on one rank is not available (NAN). */
 static Counts used_by_all(const double *all, int ranks, int stride) {
     Counts used = {{0}};
     for (int c = 0; c < COUNTS; c++)
@@ -203,7 +204,8 @@ static Counts used_by_all(const double *all, int ranks, int stride) {
     return used;
 }
 
-/* Rank 0 takes each part from the rank that took longest, with that rank's MPI seconds. */
+/* Run a slice of kernel k, and print its line on rank 0. Each part has the seconds of the slowest rank, and
+   that rank's seconds in MPI calls. */
 static void run_slice(Run *run, int k, long units) {
     const Job *job = &run->job[k];
     Slice slice = {0};
@@ -250,7 +252,7 @@ static void run_slice(Run *run, int k, long units) {
     emit(run, &line);
 }
 
-/* Doubles the units of a slice until it lasts as long as asked for on the slowest rank. */
+/* Double the units of a slice until it takes at least run->fill seconds on the slowest rank. */
 static void fill_slice(const Run *run, Job *job) {
     for (double seconds = 0; job->units <= MOST_UNITS / 2; job->units *= 2) {
         Slice slice = {0};
@@ -314,7 +316,7 @@ static void serve_tokens(Run *run, Tokens *tokens) {
 }
 
 int main(int count, char **arguments) {
-    static Run run; /* too large for a stack */
+    static Run run; /* too large for the stack */
     double begin = now();
     int level; /* threads compute, the first alone talks */
     if (MPI_Init_thread(&count, &arguments, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS)
@@ -324,7 +326,7 @@ int main(int count, char **arguments) {
     MPI(MPI_Comm_rank(MPI_COMM_WORLD, &run.world.rank));
     MPI(MPI_Comm_size(MPI_COMM_WORLD, &run.world.size));
     fail_as(run.world.rank, abort_all);
-    signal(SIGPIPE, SIG_IGN); /* a reader that has gone is an error with words */
+    signal(SIGPIPE, SIG_IGN); /* a closed reader is reported as an error */
     parse_arguments(&run, count, arguments);
     fail_tell(run.tokens);
 

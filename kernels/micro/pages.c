@@ -1,4 +1,4 @@
-/* Memory of a kernel: one arena of the page size asked for. */
+/* Memory of a kernel: one arena with the requested kind of pages. */
 #include "pages.h"
 
 #include <errno.h>
@@ -25,9 +25,10 @@ static size_t round_up(size_t bytes, size_t to) {
     return (bytes + to - 1) / to * to;
 }
 
-/* Arrays of one arena start 0, GAP, 2 GAP, ... behind a multiple of 4 KiB (large ones: of 2 MiB), whatever
-   their sizes: at equal offsets a load would wait for an unrelated store, and at offsets that follow from the
-   sizes 3 % more elements could run 1 % faster each. Sanitizers find overruns in the gap. */
+/* The arrays of an arena begin at 0, GAP, 2 GAP, ... after a multiple of 4 KiB (large arrays: of 2 MiB),
+   independently of their sizes. At equal offsets, a load would wait for an unrelated store. At offsets that
+   depend on the sizes, arrays with 3 % more elements could be 1 % faster per element. Sanitizers find
+   overruns in the gaps. */
 size_t arena_need(size_t bytes) {
     return round_up(bytes, bytes < HUGE ? PAGE : HUGE) + GAP;
 }
@@ -43,7 +44,8 @@ Arena arena_make(size_t size, Pages pages) {
     if (arena.mapping == MAP_FAILED)
         fail("no memory for %zu bytes: %s", arena.mapped, strerror(errno));
     arena.base = (char *)round_up((uintptr_t)arena.mapping, HUGE);
-    /* A kernel built without transparent huge pages answers EINVAL; what was got is reported, not assumed. */
+    /* Without transparent huge pages Linux returns EINVAL. This is ignored, since the pages that were really
+       used are reported. */
     (void)madvise(arena.base, arena.size, pages == PAGES_HUGE ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     all_arenas += arena.size;
     ASAN_POISON_MEMORY_REGION(arena.base, arena.size);

@@ -1,18 +1,19 @@
-/* Planted extra work of kernels that repeat one unit: a trip, a call, a step. */
+/* Planted extra work of kernels that repeat one unit of work: a round trip, a call, a step. */
 #ifndef NEARMETAL_PLANTED_H
 #define NEARMETAL_PLANTED_H
 
 #include "world.h"
 
-/* units: more of them in this slice; wait: share of the time spent that is waited instead. */
+/* Extra work in a slice. units: number of extra units; wait: share of the slice's time for which each rank
+   waits instead, if there would be too few extra units. */
 typedef struct {
     long units;
     double wait;
 } Planted;
 
-/* Where a slice holds too few units for whole ones, each rank waits that share of the time that its units
-   took: the time of large messages does not follow their size closely enough to plant 3 % by longer ones
-   (over TCP 3 % more bytes than a socket buffer took 20 % longer). */
+/* Plan the extra work of a slice. If this is fewer than FEW units, each rank waits for this share of the time
+   that its units took. Longer messages would be no substitute, since the time of large messages does not
+   follow their size closely enough (over TCP, messages 3 % longer than a socket buffer took 20 % longer). */
 static inline Planted plant(double share, long units, double *owed) {
     enum { FEW = 3 };
     double extra = share * (double)units;
@@ -21,7 +22,7 @@ static inline Planted plant(double share, long units, double *owed) {
     return (Planted){.units = take_whole(owed, extra)};
 }
 
-/* Seconds since `start`, of which the units took `spent`, once the wait is over. */
+/* Wait as planned, and return the seconds since `start`. spent: seconds that the units took. */
 static inline double planted_end(Planted planted, double start, double spent) {
     double seconds = spent;
     while (seconds < (1 + planted.wait) * spent)

@@ -23,13 +23,13 @@ static inline uint64_t random_power(uint64_t factor, uint64_t n) {
     return power;
 }
 
-/* The state n steps on. */
+/* Return the state after n steps. */
 static inline uint64_t random_jump(uint64_t x, uint64_t n) {
     return random_step(x, random_power(random_factor, n));
 }
 
-/* An integer below 2^52 as a double, by writing it into the mantissa of 2^52: vectorises on every machine,
-   where the conversion instruction of 64-bit integers exists only on some. */
+/* Convert an integer below 2^52 to a double by writing it into the mantissa of 2^52. This vectorises on every
+   machine, while an instruction that converts vectors of 64-bit integers exists only on some. */
 static inline double random_real(uint64_t x) {
     uint64_t bits = x | UINT64_C(0x4330000000000000);
     double value;
@@ -42,7 +42,7 @@ static inline double random_unit(uint64_t x) {
     return random_real(x) * 0x1p-46;
 }
 
-/* One step, then u. */
+/* Advance the state by one step, and return u. */
 static inline double random_next(uint64_t *x) {
     *x = random_step(*x, random_factor);
     return random_unit(*x);

@@ -1,6 +1,7 @@
-/* How an ocean model writes (Youseff et al. 2006: 33 MB of output in pieces of 200 B): short records, one
-   system call each, into files of about 1 MB, and now and then a checkpoint that is forced to the medium and
-   takes the place of the last one. In the storage of the rank's instance. */
+/* The kernel `records`: writes like an ocean model (Youseff et al. 2006: 33 MB of output in pieces of 200 B).
+   It writes short records, with one system call each, into files of about 1 MB in the storage of the rank's
+   instance. Each slice ends with a checkpoint, which is forced to the medium (fsync) and replaces the
+   previous one. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,7 +14,7 @@
 #include "kernel.h"
 
 enum { BLOCK = 1 << 20 };
-/* Odd, so that no two of its multiples are alike. */
+/* An odd factor, so that all its multiples modulo 2^64 differ. */
 static const uint64_t factor = 0x9e3779b97f4a7c15;
 
 typedef struct {
@@ -22,12 +23,12 @@ typedef struct {
     Arena arena;
     long record, per_file, files;
     long checkpoint;
-    double owed; /* records of extra work not written yet */
+    double owed; /* records of extra work that were not written yet */
     char directory[PATH_MAX - 32];
     int file;                     /* -1: none is open */
     long number, position;        /* of the file, of the record in it */
-    uint64_t sequence;            /* of the next record; stands at its beginning */
-    char *content, *block, *back; /* of a file, of a checkpoint, and what is read again */
+    uint64_t sequence;            /* sequence number of the next record, written at its beginning */
+    char *content, *block, *back; /* contents of a file, of a checkpoint, and data that is read again */
 } Records;
 
 static void path_of(const Records *s, char *path, const char *kind, long number) {
@@ -78,7 +79,8 @@ static void write_records(Records *s, long count) {
     }
 }
 
-/* Under another name until it is whole, as a model does that may be killed at any moment. */
+/* Write a checkpoint under a temporary name and rename it, as a model does that may be killed at any moment.
+ */
 static void write_checkpoint(Records *s) {
     char half[PATH_MAX], whole[PATH_MAX];
     path_of(s, half, "half", 0);
@@ -92,7 +94,7 @@ static void write_checkpoint(Records *s) {
         fail("records: checkpoint: %s", strerror(errno));
 }
 
-/* Bytes of words that are all different. */
+/* Fill memory with words that all differ. */
 static void fill(char *data, long size) {
     for (long at = 0; at < size; at++)
         data[at] = (char)(factor * (uint64_t)(at / 8 + 1) >> 8 * (at % 8));
@@ -135,7 +137,7 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-/* A unit is one record of each rank. */
+/* Run a slice. A unit of work is one record of each rank. */
 static void slice(void *state, long units, Slice *out) {
     Records *s = state;
     long count = units + take_whole(&s->owed, s->common.extra * (double)units);
@@ -168,7 +170,8 @@ static int open_back(const char *path) {
     return file;
 }
 
-/* Records of a file that are not as they were written; first: the sequence number of its first one. */
+/* Return the number of records of a file that are not as they were written. first: sequence number of its
+ * first record. */
 static long wrong_records(Records *s, long number, uint64_t first) {
     char path[PATH_MAX];
     path_of(s, path, "output", number);
@@ -199,7 +202,7 @@ static long wrong_blocks(Records *s) {
     return wrong;
 }
 
-/* One byte of the last record of file 0. */
+/* Change one byte of the last record of file 0. */
 static void spoil(const Records *s) {
     char path[PATH_MAX], byte = 0;
     off_t at = s->per_file * s->record - 1;
@@ -212,7 +215,7 @@ static void spoil(const Records *s) {
         fail("records: %s: %s", path, strerror(errno));
 }
 
-/* All files once from the first on, and a checkpoint, read again. */
+/* Write all files once and a checkpoint, and read them again. */
 static void verify(void *state, Verified *v) {
     Records *s = state;
     long whole = s->files * s->per_file;

@@ -1,4 +1,4 @@
-/* KERNEL-SPEC of the command line: name:key=value:key=value. */
+/* Parses the argument KERNEL-SPEC: name:key=value:key=value. */
 #include "spec.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ Spec spec_parse(const char *text) {
     return spec;
 }
 
-/* The last one wins, as on every command line. */
+/* Return the value of a key; the last one if it is given several times. */
 static const char *find(Spec *spec, const char *key) {
     const char *value = NULL;
     for (int n = 0; n < spec->count; n++)

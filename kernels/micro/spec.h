@@ -1,4 +1,4 @@
-/* KERNEL-SPEC of the command line: name:key=value:key=value. */
+/* Parses the argument KERNEL-SPEC: name:key=value:key=value. */
 #ifndef NEARMETAL_SPEC_H
 #define NEARMETAL_SPEC_H
 
@@ -8,7 +8,7 @@
 #include "pages.h"
 
 enum { SPEC_PAIRS = 16, SPEC_WORD = 48 };
-#define MOST_UNITS (1L << 40) /* of a slice */
+#define MOST_UNITS (1L << 40) /* maximum number of units in a slice */
 
 typedef struct {
     char key[SPEC_WORD], value[SPEC_WORD];
@@ -23,15 +23,17 @@ typedef struct {
 
 Spec spec_parse(const char *text);
 
-/* Each marks its key as used; a value that does not fit fails. */
+/* Return the value of a key, or `fallback` if the key is not given. Each marks the key as used, and fails if
+   the value is invalid. */
 long spec_integer(Spec *spec, const char *key, long fallback, long least, long most);
 double spec_real(Spec *spec, const char *key, double fallback, double least, double most);
 
-/* Index of the value among `count` words. */
+/* Return the index of the key's value among `count` words. */
 size_t spec_choice(Spec *spec, const char *key, const char *const *words, size_t count, size_t fallback);
 
-/* What every kernel takes. extra: share of additional work planted in each slice; corrupt: spoil one value,
-   so that a test can see the verification fail; threads: of each rank, by OpenMP, where the kernel can. */
+/* Keys that every kernel has. extra: share of additional work that is planted in each slice; corrupt: whether
+   to spoil one value, so that tests see the verification fail; threads: OpenMP threads of each rank, if the
+   kernel supports them. */
 typedef struct {
     Pages pages;
     double extra;
@@ -41,10 +43,11 @@ typedef struct {
 
 Common spec_common(Spec *spec);
 
-/* The same for a kernel whose ranks compute on one thread each: more of them fail. */
+/* Read the common keys for a kernel that supports only one thread for each rank. Fails if more are requested.
+ */
 Common spec_single(Spec *spec);
 
-/* Fails on a key that nobody asked for. */
+/* Fail if the specification has a key that the kernel does not use. */
 void spec_end(const Spec *spec);
 
 #endif

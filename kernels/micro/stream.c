@@ -1,5 +1,5 @@
-/* STREAM (McCalpin 1995): sustained memory bandwidth by Copy, Scale, Add, Triad; bytes counted as it counts.
- */
+/* STREAM (McCalpin 1995): sustained memory bandwidth of Copy, Scale, Add and Triad. Bytes are counted by its
+ * rules. */
 #include <stdlib.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -76,8 +76,8 @@ static void apply(const Stream *s, int operation, double q, long begin, long cou
     }
 }
 
-/* Past the caches, which is faster: every launch makes arrays of several times their size. Arrays begin at
-   cache lines. */
+/* Fill an array with stores that bypass the caches. This is faster, since the arrays are several times as
+   large as the caches, and are filled in every launch. Arrays begin at cache lines. */
 static void set(double *x, long n, double value) {
     long i = 0;
 #ifdef __SSE2__
@@ -89,7 +89,7 @@ static void set(double *x, long n, double value) {
         x[i] = value;
 }
 
-/* Brings an array into the caches that hold it. */
+/* Read an array, so that it is in the caches if they can hold it. */
 static void bring(const double *x, long n) {
     for (long i = 0; i < n; i += LINE)
         (void)((const volatile double *)x)[i];
@@ -117,7 +117,7 @@ static void *prepare(Spec *spec, const World *world) {
     size_t chosen = spec_choice(spec, "only", only, sizeof only / sizeof *only, 0);
     s->first = chosen ? (int)chosen - 1 : 0;
     s->last = chosen ? (int)chosen - 1 : OPERATIONS - 1;
-    /* Extra work is longer arrays: repeated elements would be found in a cache where the others were not. */
+    /* Extra work is done on longer arrays: repeated elements would be in a cache, unlike the others. */
     s->n = local_elements(s, world->rank);
     s->n += (long)(s->common.extra * (double)s->n);
     if (s->elements / world->size < OPERATIONS * LINE)
@@ -131,7 +131,8 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-/* One operation over `count` elements from `begin` on, going round at the end of the arrays. */
+/* Run one operation over `count` elements from `begin` on. At the end of the arrays it continues at their
+ * beginning. */
 static void sweep(const Stream *s, int operation, long begin, long count) {
     while (count > 0) {
         long part = count < s->n - begin ? count : s->n - begin;
@@ -146,10 +147,11 @@ static long whole_lines(double elements) {
     return (lines > 0 ? lines : 1) * LINE;
 }
 
-/* A unit is one element, swept by each operation. Whole sweeps where the units are at least the elements;
-   else a part of the arrays, which moves on with every slice. There the operations of one slice stand a
-   quarter of the arrays apart: with all four on one part, three of them would find it in the cache. Each
-   element still meets them in the published order. */
+/* Run a slice. A unit of work is one element, processed by each operation. If there are at least as many
+   units as elements, whole arrays are swept. Otherwise a slice processes a part of the arrays, and the next
+   slice the next part. The operations of such a slice work at distances of a quarter of the arrays: if all
+   four worked on one part, three of them would find it in the cache. Each element is still processed in the
+   published order. */
 static void slice(void *state, long units, Slice *out) {
     Stream *s = state;
     bool whole = units >= s->elements;
@@ -159,8 +161,8 @@ static void slice(void *state, long units, Slice *out) {
     s->fresh = false;
     out->count = s->last - s->first + 1;
     if (whole) {
-        /* Others ran since the last slice. What part of such small arrays their data left in the cache is
-           chance, so they are read first, untimed. */
+        /* Other instances have run since the last slice, and have replaced an unknown part of such small
+           arrays in the cache. So the arrays are read first, untimed. */
         bring(s->a, s->n);
         bring(s->b, s->n);
         bring(s->c, s->n);
@@ -195,7 +197,7 @@ static void verify(void *state, Verified *v) {
     long wrong = 0;
     enum { PART = 1 << 15 };
     for (long begin = 0; begin < s->n; begin += PART) {
-        /* In parts that are still in a cache when they are read again: verifying is not what is measured. */
+        /* Verified in parts that stay in a cache, to save time. */
         long end = begin + PART < s->n ? begin + PART : s->n;
         double start = now();
         for (int operation = 0; operation < OPERATIONS; operation++)

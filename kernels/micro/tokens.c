@@ -1,4 +1,4 @@
-/* The orchestrator's side of slices: one FIFO of tokens per rank. */
+/* Tokens by which nearmetal controls the ranks: each rank reads them from its own FIFO. */
 #include "tokens.h"
 
 #include <errno.h>

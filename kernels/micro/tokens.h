@@ -1,4 +1,5 @@
-/* The orchestrator's side of slices: one FIFO of tokens per rank, one of JSON lines from rank 0. */
+/* Tokens by which nearmetal controls the ranks: each rank reads them from its own FIFO. Rank 0 answers with
+   JSON Lines in another FIFO. */
 #ifndef NEARMETAL_TOKENS_H
 #define NEARMETAL_TOKENS_H
 
@@ -16,11 +17,11 @@ typedef struct {
     char buffer[256];
 } Tokens;
 
-/* Opens DIRECTORY/token.<rank>; does not block where the orchestrator holds it open for reading and writing.
- */
+/* Open DIRECTORY/token.<rank>. This does not block, since nearmetal has the FIFO open for reading and
+ * writing. */
 Tokens tokens_open(const char *directory, int rank);
 
-/* Blocks in read() until a whole line is there; the end of the file is 'q'. */
+/* Wait in read() for a complete line, and return its token. The end of the file counts as 'q'. */
 Token tokens_next(Tokens *tokens, int kernels);
 
 #endif

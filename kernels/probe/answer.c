@@ -1,8 +1,8 @@
-/* nm-probe answer --port N: sends every request back to where it came from, over UDP and over TCP, until it
- * is ended. Prints a line when it listens.
+/* nm-probe answer --port N: the responder. It sends every request back to its sender, over UDP and over TCP,
+ * until SIGTERM. It prints a line when it listens.
  *
- * Requests over UDP that wait, as after a standstill, are answered by one wake-up and, to one client, by one
- * datagram that holds all of them. */
+ * UDP requests that have queued up, for example during a standstill, are answered in one wake-up, with one
+ * datagram to each client that holds all of its requests. */
 #include "fail.h"
 #include "probe.h"
 
@@ -22,7 +22,8 @@
 
 enum { MOST_CLIENTS = 8, BUFFER = 4096, MOST_TOGETHER = 64 };
 
-/* Bind to a port. The child of a responder that was killed ends, and gives the port back, a moment later. */
+/* Bind to a port. If a former responder was just killed, its child keeps the port for a moment, so this tries
+ * for two seconds. */
 static bool bound(int fd, int port) {
     const struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     const int64_t end = now_ns() + 2000000000;
@@ -47,7 +48,7 @@ static bool same(const struct sockaddr_in *a, const struct sockaddr_in *b) {
     return a->sin_port == b->sin_port && a->sin_addr.s_addr == b->sin_addr.s_addr;
 }
 
-/* Sends each of `count` requests back, and those of one client that follow each other in one datagram. */
+/* Send `count` requests back. Consecutive requests of one client are put into one datagram. */
 static void send_back(int fd, const struct sockaddr_in *from, const struct iovec *requests, size_t count) {
     for (size_t i = 0, next; i < count; i = next) {
         struct iovec pieces[MOST_TOGETHER];
@@ -80,13 +81,13 @@ static void echo_datagrams(int fd) {
     }
 }
 
-/* false: the client has gone. */
+/* Return false if the client has closed the connection. */
 static bool echo_stream(int fd) {
     char data[BUFFER];
     ssize_t got = read(fd, data, sizeof data);
     if (got < 0)
         return errno == EAGAIN || errno == EINTR;
-    /* An answer is never larger than what the client has still to read, so that it fits the buffer. */
+    /* The client reads answers as it sends requests, so an answer fits into the socket's buffer. */
     return got > 0 && write(fd, data, (size_t)got) == got;
 }
 

@@ -1,15 +1,18 @@
 /* nm-probe ask --address A --port N --period NS [--rest NS] --time NS [--tcp-every NS] --linger NS --out
- * FILE: sends requests over UDP, and over TCP not more often than --tcp-every. Ends after --time, or when it
- * is asked to, and then waits for late answers: up to --linger, or until none has come for a tenth of that
- * and the last requests have been answered.
+ * FILE: the client. It sends requests over UDP and, with --tcp-every, also over TCP at this interval. It
+ * stops after
+ * --time, or on SIGTERM. Then it waits for late answers: for at most --linger, or until the last requests
+ * have been answered and no answer has come for a tenth of --linger.
  *
- * While answers come it sends a request each --rest (usually --period). When none has come for SILENT_AFTER
- * times that, it sends one each --period until the next answer comes, so that only a silence costs many
- * wake-ups. A wake-up sends and reads: answers over UDP have the kernel's time stamp; those over TCP are seen
- * when they are read. Writes to FILE, by CLOCK_MONOTONIC in nanoseconds:
+ * While answers come, it sends a request every --rest (default: --period). If no answer has come for
+ * SILENT_AFTER times --rest, it sends one every --period until the next answer, so that it wakes up often
+ * only during a silence. Every wake-up reads answers and sends a request. UDP answers have the kernel's time
+ * stamp; the time of a TCP answer is that of reading it.
+ *
+ * FILE gets a line for each request, with times of CLOCK_MONOTONIC in nanoseconds:
  * udp|tcp NUMBER SENT FIRST-ANSWER LAST-ANSWER ANSWERS STEP
- *     (0 0 0 where there is no answer; STEP: until the next request was due)
- * broken TIME                                             (the TCP connection, if it was) */
+ * Without an answer the three columns after SENT are 0. STEP is the time until the next request was due. If
+ * the TCP connection broke, a last line "broken TIME" follows. */
 #include "fail.h"
 #include "probe.h"
 
@@ -42,7 +45,8 @@ struct request {
     uint32_t answers;
 };
 
-/* One way of asking. fd: -1 where it is not used any more. heard: when the last answer arrived. */
+/* A transport and the requests that were sent over it. fd: -1 if it is not or no longer used; heard: time of
+ * the last answer. */
 struct way {
     const char *name;
     int fd;
@@ -51,7 +55,7 @@ struct way {
     int64_t heard;
 };
 
-static int64_t broken; /* when the connection broke */
+static int64_t broken; /* time when the TCP connection broke; 0 if it did not */
 
 static int connected(int kind, const char *address, int port) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -72,7 +76,7 @@ static int connected(int kind, const char *address, int port) {
 
 static void note_answer(struct way *way, uint64_t number, int64_t when) {
     if (number >= way->count)
-        return; /* not ours */
+        return; /* not an answer to this client */
     struct request *r = &way->requests[number];
     if (when > way->heard)
         way->heard = when;
@@ -88,7 +92,7 @@ static void send_one(struct way *way, int64_t step) {
         send(way->fd, &number, sizeof number, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* By how much CLOCK_REALTIME, in which the kernel stamps, is ahead of CLOCK_MONOTONIC. */
+/* Return CLOCK_REALTIME, by which the kernel stamps datagrams, minus CLOCK_MONOTONIC, in nanoseconds. */
 static int64_t ahead(void) {
     struct timespec real;
     clock_gettime(CLOCK_REALTIME, &real);
@@ -105,7 +109,7 @@ static int64_t stamp_of(struct msghdr *message) {
     return now_ns();
 }
 
-/* An answer holds the numbers of one or several requests. */
+/* Read all UDP answers. An answer holds the numbers of one or several requests. */
 static void hear_datagrams(struct way *way) {
     static uint64_t numbers[MOST_HEARD][MOST_NUMBERS];
     static char control[MOST_HEARD][128];
@@ -179,7 +183,7 @@ static void write_all(const char *path, const struct way *ways, size_t count) {
         fail("%s: %s", path, strerror(errno));
 }
 
-/* Sends requests until `end`, and returns early when it is asked to. */
+/* Send requests until `end`, or until SIGTERM. */
 static void ask(struct way *ways, int64_t period, int64_t rest, int64_t tcp_every, int64_t end) {
     const int64_t most = (int64_t)(SILENT_AFTER * (double)rest);
     int64_t next = now_ns(), next_stream = next;
@@ -193,7 +197,7 @@ static void ask(struct way *ways, int64_t period, int64_t rest, int64_t tcp_ever
             send_one(&ways[1], tcp_every);
             next_stream = now + tcp_every;
         }
-        next = next + step > now ? next + step : now; /* a late one is not made up for by a burst */
+        next = next + step > now ? next + step : now; /* after a delay, requests are not sent in a burst */
         sleep_until(next);
     }
 }

@@ -1,8 +1,10 @@
-/* nm-probe dirty --bytes N [--rate N]: writes one word of each page of its memory, page after page, at a rate
- * in bytes of pages per second (0: as fast as it can). Before it writes a page it checks that it holds what
- * the pass before wrote. When it is ended it checks all of them and prints {"pages": written, "passes": whole
- * ones, "wrong": pages that held something else}. The first such page is an error, and it ends by it.
- * Prints {"dirtying": time} once all pages are there, and every PROGRESS_NS how many pages it has written. */
+/* nm-probe dirty --bytes N [--rate N]: writes one word to each page of its memory, page after page, at a rate
+ * in bytes of pages per second (0: as fast as it can). Before it writes a page, it checks that the page holds
+ * what the previous pass wrote. It ends with an error at the first page that does not.
+ *
+ * It prints {"dirtying": time} when all pages are mapped, and every PROGRESS_NS how many pages it has
+ * written. On SIGTERM it checks all pages and prints {"pages": pages written, "passes": complete passes,
+ * "wrong": pages with other contents}. */
 #include "fail.h"
 #include "probe.h"
 
@@ -14,9 +16,9 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { PAGE = 4096, WORDS = PAGE / 8, STEP_NS = 1000000, PROGRESS_NS = 50000000 };
+enum { PAGE = 4096, WORDS = PAGE / 8, STEP_NS = 1000000, LONGEST_NS = 10000000, PROGRESS_NS = 50000000 };
 
-/* What pass `pass` writes to page `at`: unlike for any other page or pass near. */
+/* Return the word that pass `pass` writes to page `at`. It differs for all neighbouring pages and passes. */
 static uint64_t word(uint64_t pass, uint64_t at) {
     uint64_t x = pass * 0x9e3779b97f4a7c15u + at + 1;
     x = (x ^ (x >> 31)) * 0xbf58476d1ce4e5b9u;
@@ -52,24 +54,35 @@ int dirty_main(int argc, char **argv) {
     printf("{\"dirtying\": %" PRId64 "}\n", now_ns());
     fflush(stdout);
     uint64_t written = 0, wrong = 0;
-    const int64_t begin = now_ns();
-    int64_t told = begin, clock = begin;
+    const double rate_of_pages = (double)rate * 1e-9 / PAGE; /* pages per nanosecond */
+    /* At most the work of LONGEST_NS is due, so that a standstill is not caught up with by a burst. */
+    const double most = rate_of_pages * LONGEST_NS > 1 ? rate_of_pages * LONGEST_NS : 1;
+    double due = 0;
+    int64_t told = now_ns(), clock = told;
     while (!asked_to_end() && wrong == 0) {
-        const uint64_t pass = written / pages, at = written % pages;
-        volatile uint64_t *here = &memory[at * WORDS];
-        wrong += *here != word(pass, at);
-        *here = word(pass + 1, at);
-        written++;
-        if (rate > 0 || written % 256 == 0)
-            clock = now_ns();
+        if (rate > 0 || written % 256 == 0) {
+            const int64_t now = now_ns();
+            due += rate_of_pages * (double)(now - clock);
+            due = due < most ? due : most;
+            clock = now;
+        }
         if (clock - told > PROGRESS_NS) {
             printf("{\"written\": %" PRIu64 "}\n", written);
             fflush(stdout);
             told = clock;
         }
-        /* By the share of its time that has passed, so that a standstill is not caught up with by a burst. */
-        if (rate > 0 && (double)written * PAGE > (double)rate * 1e-9 * (double)(clock - begin))
-            rest();
+        if (rate > 0) {
+            if (due < 1) {
+                rest();
+                continue;
+            }
+            due--;
+        }
+        const uint64_t pass = written / pages, at = written % pages;
+        volatile uint64_t *here = &memory[at * WORDS];
+        wrong += *here != word(pass, at);
+        *here = word(pass + 1, at);
+        written++;
     }
     for (uint64_t at = 0; at < pages && wrong == 0; at++)
         wrong += memory[at * WORDS] != word(written / pages + (at < written % pages), at);

@@ -58,7 +58,8 @@ void account_freed(MPI_Request request) {
     free(handles_take(&persistent, KEY(request)));
 }
 
-/* Ranks that a collective call reaches: all of comm, or of its remote group. */
+/* Return the number of ranks that a collective call reaches: those of comm or, for an intercommunicator, of
+   its remote group. */
 static int reached(MPI_Comm comm) {
     int inter = 0, size = 0;
     PMPI_Comm_test_inter(comm, &inter);
@@ -128,7 +129,7 @@ uint64_t bytes_by_types(Counts counts, Types types, MPI_Comm comm) {
     return sum_of_types(counts, types, reached(comm));
 }
 
-/* Neighbours that this rank sends to, in whatever topology comm has. */
+/* Return the number of neighbours that this rank sends to in the topology of comm. */
 static int neighbours(MPI_Comm comm) {
     int topology = MPI_UNDEFINED, count = 0, dimensions = 0, in = 0, out = 0, weighted = 0;
     PMPI_Topo_test(comm, &topology);

@@ -1,24 +1,24 @@
-/* An open hash table. A key stays where it once was put, its value becomes NULL: MPI libraries use handles
-   again. A reader may hold the table that a writer is replacing, so replaced ones stay until the process
-   ends. */
+/* A hash table with open addressing. When a value is taken, its key stays with the value NULL, since MPI
+   libraries reuse handles. A reader may still use a table that a writer has replaced, so old tables are kept
+   until the process ends. */
 #include "handles.h"
 
 #include <stdlib.h>
 
 typedef struct {
-    uintptr_t key; /* 0: free; no MPI has 0 for a live handle */
+    uintptr_t key; /* 0: free; no MPI uses 0 as a valid handle */
     void *value;
 } Entry;
 
 struct HandleTable {
-    HandleTable *older; /* reachable, so that no leak is reported */
+    HandleTable *older; /* the replaced table; kept reachable, so that leak checkers do not report it */
     uintptr_t mask;
     Entry entry[];
 };
 
 enum { FIRST_SIZE = 64 };
 
-/* The entry of a key, or the free one where it belongs. */
+/* Return the entry of a key, or the free entry where it would be put. */
 static Entry *entry_of(HandleTable *table, uintptr_t key) {
     const uint64_t golden = 0x9e3779b97f4a7c15u; /* 2^64 / golden ratio; the low bits are alignment alone */
     for (uintptr_t at = (uintptr_t)((uint64_t)key * golden >> 20);; at++) {
@@ -41,7 +41,7 @@ static void put(Handles *handles, HandleTable *table, uintptr_t key, void *value
     __atomic_store_n(&entry->key, key, __ATOMIC_RELEASE);
 }
 
-/* Room for one more: half of the table stays free. Keys without a value are left behind. */
+/* Make room for one more key: at most half of the table is used. A new table gets only keys with a value. */
 static void make_room(Handles *handles) {
     HandleTable *old = handles->table;
     if (old && 2 * (uintptr_t)handles->used <= old->mask)

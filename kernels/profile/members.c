@@ -12,7 +12,7 @@ typedef struct {
 
 static Handles of_comm = NO_HANDLES, of_window = NO_HANDLES;
 static MPI_Group world_group;
-/* An attribute of ours tells when MPI lets go of a handle, in whatever language it is freed. */
+/* Keys of attributes whose delete callbacks report that a handle is freed, from any language. */
 static int comm_key = MPI_KEYVAL_INVALID, window_key = MPI_KEYVAL_INVALID;
 
 static int comm_freed(MPI_Comm comm, int key, void *value, void *extra) {
@@ -27,7 +27,8 @@ static int window_freed(MPI_Win window, int key, void *value, void *extra) {
     return MPI_SUCCESS;
 }
 
-/* MPI_COMM_NULL_COPY_FN and its kin by our own hand: a duplicate has its own entry. */
+/* Like MPI_COMM_NULL_COPY_FN: a duplicated communicator does not inherit the attribute, but gets its own
+ * entry. */
 static int comm_not_copied(MPI_Comm comm, int key, void *extra, void *in, void *out, int *flag) {
     (void)comm, (void)key, (void)extra, (void)in, (void)out;
     *flag = 0;
@@ -46,7 +47,7 @@ void members_begin(void) {
     PMPI_Win_create_keyval(window_not_copied, window_freed, &window_key, NULL);
 }
 
-/* Frees the group. */
+/* Return the world ranks of a group, and free the group. */
 static Members *members_of(MPI_Group group) {
     int count = 0;
     PMPI_Group_size(group, &count);
@@ -68,8 +69,9 @@ static int world_rank(const Members *members, int rank) {
     return world == MPI_UNDEFINED ? -1 : world;
 }
 
-/* What stands for a handle now: another thread may have been first, and it alone sets the attribute, since
-   setting one again deletes the one before, and with it the members that others read. */
+/* Store the members of a handle, and return the stored ones. If another thread has stored them first, `made`
+   is freed and *first is false. Only the first thread may set the attribute: setting it again would call the
+   delete callback, which frees the members that other threads use. */
 static const Members *kept(Handles *handles, uintptr_t key, Members *made, bool *first) {
     const Members *standing = handles_put(handles, key, made);
     *first = standing == made;

@@ -1,4 +1,4 @@
-/* The state of one process: when MPI began and ended, which section counts. */
+/* The state of the profile in one process: when MPI began and ended, and which section is being counted. */
 #include "profile.h"
 
 #include <mpi.h>
@@ -13,7 +13,7 @@ _Thread_local Thread thread;
 
 static bool reported;
 
-/* Not by a process that the program forked off, which has a copy of all this. */
+/* Write the profile, once, and not from a forked child, which has a copy of this state. */
 static void report_once(bool complete) {
     if (getpid() == profile.process && !__atomic_exchange_n(&reported, true, __ATOMIC_RELAXED))
         profile_report(complete);
@@ -25,7 +25,7 @@ __attribute__((constructor)) static void loaded(void) {
     profile.loaded_nanoseconds = nanoseconds();
 }
 
-/* A program that ends between MPI_Init and MPI_Finalize. */
+/* Write the profile of a program that ends without MPI_Finalize. */
 __attribute__((destructor)) static void unloaded(void) {
     profile_abort();
 }
@@ -61,7 +61,7 @@ void profile_end_init(void) {
     profile.process = getpid();
     profile.running = end;
     enter_section(&profile.section[0]);
-    profile.entered = end; /* our own preparations are not MPI's */
+    profile.entered = end; /* the preparations of the profile do not count as a gap */
 }
 
 static void leave_sections(void) {

@@ -1,4 +1,4 @@
-/* What the wrappers of one process count into, and the moments that divide its time. */
+/* The counters that the MPI wrappers of one process increase, and the times that divide its run. */
 #ifndef NEARMETAL_PROFILE_H
 #define NEARMETAL_PROFILE_H
 
@@ -10,7 +10,7 @@
 #include "levels.h"
 #include "ticks.h"
 
-/* MPI 4 has it, and so has Open MPI 5, which calls itself 3.1. */
+/* MPI_Isendrecv exists in MPI 4, and in Open MPI 5, which reports version 3.1. */
 #if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
 #define NM_HAS_ISENDRECV 1
 #else
@@ -38,29 +38,30 @@ typedef struct {
     uint64_t messages, bytes;
 } Peer;
 
-enum { SECTIONS = 1 + MOST_LEVELS }; /* section 0: outside all others */
+enum { SECTIONS = 1 + MOST_LEVELS }; /* section 0 is the time outside all others */
 
 typedef struct {
-    uint64_t ticks, communication; /* of the thread that initialised MPI */
+    uint64_t ticks, communication; /* time of the thread that initialised MPI: all of it, and in MPI calls */
     Call call[CALLS];
-    Peer *peer; /* by world rank, then one for all outside the world; NULL: never entered */
+    Peer *peer; /* by world rank, and one more for all outside the world; NULL if never entered */
 } Section;
 
 typedef struct {
-    bool shared; /* by threads that call at once: MPI_THREAD_MULTIPLE */
+    bool shared; /* several threads may call MPI at the same time (MPI_THREAD_MULTIPLE) */
     int rank, ranks;
     pid_t process;
-    uint64_t loaded, init, running, finalize, ended; /* ticks at the begin of each part of the run */
+    /* Ticks when the library was loaded, MPI_Init began and ended, and MPI_Finalize began and ended. */
+    uint64_t loaded, init, running, finalize, ended;
     uint64_t loaded_nanoseconds;
-    uint64_t entered; /* ticks when the current section was */
-    Section *current; /* NULL before and after MPI */
+    uint64_t entered; /* ticks when the current section was entered */
+    Section *current; /* NULL before MPI_Init and after MPI_Finalize */
     Section section[SECTIONS];
 } Profile;
 
 extern Profile profile;
 
-/* Of each thread: calls that stand on each other (an MPI library may use its own public calls), and whether
-   it is the one that initialised MPI. */
+/* State of one thread. depth: number of nested MPI calls, since an MPI library may call its own public
+   functions; first: whether the thread has initialised MPI. */
 typedef struct {
     int depth;
     bool first;
@@ -75,7 +76,8 @@ static inline void profile_add(uint64_t *to, uint64_t more) {
         *to += more;
 }
 
-/* True for a call that is to be counted; each is followed by profile_leave. */
+/* Enter an MPI call. Return whether it counts: it must be the outermost, between MPI_Init and MPI_Finalize.
+   Each call is followed by profile_leave(). */
 static inline bool profile_enter(void) {
     return thread.depth++ == 0 && profile.current;
 }
@@ -94,7 +96,7 @@ static inline void profile_leave(int call, bool counted, uint64_t begin, uint64_
         section->communication += spent;
 }
 
-/* One message to a world rank; -1: outside the world. */
+/* Count one message to a world rank; -1 for a peer outside the world. */
 static inline void profile_sent(int world, uint64_t bytes) {
     Peer *peer = &profile.current->peer[world < 0 ? profile.ranks : world];
     profile_add(&peer->messages, 1);
@@ -105,10 +107,11 @@ void profile_begin_init(void);
 void profile_end_init(void);
 void profile_begin_finalize(void);
 void profile_end_finalize(void);
-void profile_abort(void); /* what is known, before the process is ended */
+void profile_abort(void); /* write an incomplete profile, before the process ends */
 void profile_level(int level);
 
-/* As JSON into the directory named by NEARMETAL_PROFILE; report.c. */
+/* Write the profile as JSON into the directory that NEARMETAL_PROFILE names (report.c). complete: whether
+   MPI_Finalize was called. */
 void profile_report(bool complete);
 
 #endif

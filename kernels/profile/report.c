@@ -1,5 +1,5 @@
-/* The profile of a rank as one JSON object. Never fails the program it describes: what cannot be written is
-   said on standard error. */
+/* Writes the profile of a rank as one JSON object. An error is only reported on standard error, so that the
+   profile never makes the program fail. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -67,7 +67,8 @@ static void add_section(Text *text, int s, double rate) {
     text_add(text, "}");
 }
 
-/* Seconds from the moment that nm-rank noted to the loading of this library; 0 where nothing noted one. */
+/* Return the seconds from the start by nm-rank (NEARMETAL_STARTED) to the loading of this library; 0 if
+   nm-rank has not set the variable. */
 static double seconds_before_loading(void) {
     const char *noted = getenv("NEARMETAL_STARTED");
     const uint64_t started = noted ? strtoull(noted, NULL, 10) : 0;
@@ -101,7 +102,7 @@ static void add_all(Text *text, bool complete) {
     text_add(text, "]}\n");
 }
 
-/* Written aside and renamed, so that a reader never meets half a file. */
+/* Write the file under a temporary name and rename it, so that a reader never finds an incomplete file. */
 static bool write_whole(const Text *text, const char *directory) {
     char path[PATH_MAX], aside[PATH_MAX];
     const int length = snprintf(path, sizeof path, "%s/profile.%d.json", directory, profile.rank);

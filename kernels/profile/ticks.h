@@ -1,6 +1,7 @@
-/* The clock of the calls: the processor's own counter where it ticks at one rate on every CPU (invariant TSC,
-   CPUID 80000007h), read in about 10 ns; elsewhere CLOCK_MONOTONIC_RAW. Ticks become seconds only when the
-   profile is written, by what the whole run took on both clocks, so no rate has to be measured beforehand. */
+/* The clock that times MPI calls. It is the time stamp counter if that has the same constant rate on all CPUs
+   (invariant TSC, CPUID 80000007h), since reading it takes only about 10 ns; otherwise CLOCK_MONOTONIC_RAW.
+   Ticks are converted to seconds when the profile is written, by the duration of the whole run on both
+   clocks, so the rate need not be measured beforehand. */
 #ifndef NEARMETAL_TICKS_H
 #define NEARMETAL_TICKS_H
 

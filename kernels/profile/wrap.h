@@ -1,4 +1,4 @@
-/* Parameters and arguments a1, a2, ... of a wrapper, by their number. */
+/* Lists of the parameters and arguments a1, a2, ... of a wrapper, for each number of them. */
 #ifndef NEARMETAL_WRAP_H
 #define NEARMETAL_WRAP_H
 
@@ -24,7 +24,7 @@
 #define PARAMETERS_13(t1, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11, t12, t13)                                \
     t1 a1, t2 a2, t3 a3, t4 a4, t5 a5, t6 a6, t7 a7, t8 a8, t9 a9, t10 a10, t11 a11, t12 a12, t13 a13
 
-/* Fortran passes addresses. */
+/* The same for Fortran, which passes all arguments by address. */
 #define ADDRESSES_1 void *a1
 #define ADDRESSES_2 void *a1, void *a2
 #define ADDRESSES_3 void *a1, void *a2, void *a3

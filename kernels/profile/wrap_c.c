@@ -1,4 +1,5 @@
-/* MPI_* for C and C++, each once for counts that are int and, where MPI has it, once for MPI_Count. */
+/* The wrappers MPI_* for C and C++. With MPI 4 each call with a count exists twice: with int and with
+ * MPI_Count. */
 #include <mpi.h>
 #include <stdarg.h>
 
@@ -50,7 +51,8 @@ static uint64_t all_started(int count, const MPI_Request *requests) {
     return bytes;
 }
 
-/* What a call hands over is looked at before the clock starts, for it may free what tells. */
+/* The account is taken before the call, which may free the handles that it needs, and before the clock
+ * starts. */
 #define WRAPPER(function, next, call, number, account, ...)                                                  \
     EXPORT int function(PARAMETERS_##number(__VA_ARGS__)) {                                                  \
         const bool counted = profile_enter();                                                                \
@@ -60,7 +62,8 @@ static uint64_t all_started(int count, const MPI_Request *requests) {
         return code;                                                                                         \
     }
 
-/* A request that it makes is only known afterwards. */
+/* A wrapper of a call that creates a request. The account needs the request, so it is taken after the call.
+ */
 #define MAKER(function, next, call, number, account, ...)                                                    \
     EXPORT int function(PARAMETERS_##number(__VA_ARGS__)) {                                                  \
         const bool counted = profile_enter();                                                                \

@@ -1,8 +1,11 @@
-/* The Fortran bindings: mpif.h and `use mpi` (mpi_send_), `use mpi_f08` (mpi_send_f08_). A wrapper forwards
-   its addresses to the profiling name of the same binding, and reads integers and handles through them. Open
-   MPI's bindings call PMPI_*, past the wrappers in C, so both are wrapped. MPICH's call MPI_* and are seen
-   there, save the routines of mpi_f08 without a buffer, which call PMPI_* (its others end in _f08ts_). What
-   would be seen twice counts once: see Thread.depth. */
+/* The wrappers for Fortran: for mpif.h and `use mpi` (mpi_send_), and for `use mpi_f08` (mpi_send_f08_). A
+   wrapper passes its arguments, which are addresses, on to the profiling name of the same binding, and reads
+   integers and handles through them.
+
+   Open MPI's Fortran bindings call PMPI_*, which bypasses the wrappers for C, so these wrappers are needed.
+   MPICH's bindings call MPI_*, which the wrappers for C count; except the routines of mpi_f08 without a
+   buffer, which call PMPI_* (those with a buffer end in _f08ts_). A call that passes through two wrappers
+   counts once (Thread.depth). */
 #include <mpi.h>
 
 #include "accounts.h"
@@ -73,8 +76,8 @@ static uint64_t all_started(int count, const MPI_Fint *requests) {
     return bytes;
 }
 
-/* The next ones are weak: in a program without Fortran there are none. The last argument is the error code,
-   which mpi_f08 lets a program leave out (NULL). */
+/* The wrapped functions are weak symbols, since a program without Fortran does not have them. The last
+   argument is the error code, which a program may omit with mpi_f08 (NULL). */
 #define WRAPPER(function, next, call, number, account)                                                       \
     void next(ADDRESSES_##number, MPI_Fint *error) __attribute__((weak));                                    \
     EXPORT void function(ADDRESSES_##number, MPI_Fint *error);                                               \

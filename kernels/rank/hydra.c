@@ -9,16 +9,17 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Whether all that was written into a pipe has been read; true of anything else. */
+/* Return whether everything written to a pipe has been read; true if the descriptor is no pipe. */
 static bool has_been_read(int fd) {
     struct stat what;
     int waiting;
     return fstat(fd, &what) || !S_ISFIFO(what.st_mode) || ioctl(fd, FIONREAD, &waiting) || waiting == 0;
 }
 
-/* What the program said last may still lie in the pipes that Hydra reads, and an abort may overtake it, after
-   which nobody waits for it. Once read it stays in front: both go up by the same connection. At most a
-   second, for somebody who holds the pipes may write for ever. */
+/* Wait until Hydra has read the program's last output from its pipes. Otherwise the abort could overtake the
+   output, which would then be lost. Output that has been read is safe, since it goes to mpirun over the same
+   connection as the abort. This waits for at most a second, since another process may write to the pipes
+   without end. */
 static void let_last_words_out(void) {
     const struct timespec pause = {.tv_nsec = 1000 * 1000};
     for (int t = 0; t < 1000 && !(has_been_read(STDOUT_FILENO) && has_been_read(STDERR_FILENO)); t++)
@@ -26,7 +27,7 @@ static void let_last_words_out(void) {
 }
 
 bool hydra_is_here(void) {
-    return getenv("MPI_LOCALRANKID") && getenv("PMI_FD"); /* others that speak PMI have no such name */
+    return getenv("MPI_LOCALRANKID") && getenv("PMI_FD"); /* other launchers with PMI do not set the first */
 }
 
 void hydra_abort(int status) {
@@ -38,10 +39,11 @@ void hydra_abort(int status) {
     if (end == given || *end || fd < 0 || fd > INT_MAX)
         return;
     let_last_words_out();
-    /* Version 1 of PMI: taken from whoever holds the descriptor, without its init before. */
+    /* PMI version 1. Hydra accepts the command from any process with the descriptor, without a preceding
+     * init. */
     int size = snprintf(line, sizeof line, "cmd=abort exitcode=%d\n", status);
     if (write((int)fd, line, (size_t)size) < 0)
-        return; /* it has gone itself: nobody to tell */
+        return; /* Hydra's proxy has ended already */
 }
 
 void hydra_end_stdin(void) {

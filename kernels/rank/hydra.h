@@ -1,18 +1,18 @@
-/* Hydra, the mpirun of MPICH. It ends the other ranks where one ends with an error after MPI_Init; of one
-   that ends before (a library that is missing, say) it takes no notice, and the others wait for it in
+/* Hydra, the mpirun of MPICH. If a rank ends with an error after MPI_Init, Hydra ends the other ranks. It
+   does not if a rank ends before MPI_Init, for example because a library is missing: the others then wait in
    MPI_Init. */
 #ifndef NEARMETAL_HYDRA_H
 #define NEARMETAL_HYDRA_H
 
 #include <stdbool.h>
 
-/* Whether it started this process. */
+/* Return whether Hydra started this process. */
 bool hydra_is_here(void);
-/* Have it end all ranks of this launch, with that status. Nothing where it is not here. */
+/* Let Hydra end all ranks of this launch with this status. Does nothing without Hydra. */
 void hydra_abort(int status);
 
-/* In place of a standard input that never ends, which it leaves to the first rank (nm-box silent): one that
-   is at its end, as the ranks of others have it. */
+/* With Hydra, replace standard input by /dev/null, as other launchers do. Hydra gives the first rank its own
+   standard input, which never ends here (nm-box silent). */
 void hydra_end_stdin(void);
 
 #endif

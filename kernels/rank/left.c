@@ -16,8 +16,8 @@
 #include "clock.h"
 #include "fail.h"
 
-/* Seconds in which they may end by themselves, as the reader of a pipe does; and until killed ones are gone.
- */
+/* Seconds for which processes may still end by themselves, like the reader of a pipe; and maximum seconds to
+   wait for the end of killed ones. */
 static const double grace = 1, patience = 5;
 enum { MOST_NAMES = 5 };
 
@@ -38,7 +38,7 @@ void left_await(pid_t child) {
     }
 }
 
-/* Takes leave of those that have ended; whether any still runs. */
+/* Reap the children that have ended. Return whether any still runs. */
 static bool some_run(void) {
     pid_t pid;
     while ((pid = waitpid(-1, NULL, WNOHANG)) > 0 || (pid < 0 && errno == EINTR))
@@ -56,7 +56,7 @@ static bool run_beyond(double end) {
     return false;
 }
 
-/* Kills every child; names, where not NULL, takes those of the first ones. */
+/* Kill every child. The names of the first ones are added to `names`, if it is not NULL. */
 static void kill_children(Text *names) {
     DIR *proc = opendir("/proc");
     if (!proc)
@@ -72,7 +72,7 @@ static void kill_children(Text *names) {
         if (stat)
             fclose(stat);
         line[size] = 0;
-        /* PID (NAME) STATE PARENT: the name may hold anything. */
+        /* The line is PID (NAME) STATE PARENT ..., and the name may contain any character. */
         char *begin = strchr(line, '('), *end = strrchr(line, ')');
         int parent;
         if (!begin || !end || sscanf(end, ") %*c %d", &parent) != 1 || parent != getpid())
@@ -92,7 +92,7 @@ void left_end(Text *names) {
         return;
     double end = now() + patience;
     kill_children(names);
-    /* Theirs have become ours by now. */
+    /* Children of the killed processes are now children of this process. */
     while (run_beyond(now() + 0.01) && now() < end)
         kill_children(NULL);
 }

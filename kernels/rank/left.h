@@ -1,4 +1,4 @@
-/* Processes that a program leaves when it ends: told by name, and ended. */
+/* Finds, names and ends the processes that a program leaves running when it ends. */
 #ifndef NEARMETAL_LEFT_H
 #define NEARMETAL_LEFT_H
 
@@ -6,13 +6,12 @@
 
 #include "text.h"
 
-/* From now on what loses its parent below this process becomes its child (PR_SET_CHILD_SUBREAPER). */
+/* From now on, descendants whose parent ends become children of this process (PR_SET_CHILD_SUBREAPER). */
 void left_adopt(void);
-/* Returns when this child has ended, which is still to be waited for; takes leave of adopted ones on the way.
- */
+/* Wait until this child has ended, without reaping it. Adopted children that end meanwhile are reaped. */
 void left_await(pid_t child);
-/* The program itself has been waited for: gives the rest a moment to end, then kills it. Adds their names to
-   text as JSON strings divided by commas. */
+/* Called when the program itself has been reaped. Give the remaining processes a moment to end, then kill
+   them. Their names are added to `names` as comma-separated JSON strings. */
 void left_end(Text *names);
 
 #endif

@@ -1,4 +1,5 @@
-/* What nm-rank does: the rank's CPUs, where it is, what its program used. */
+/* nm-rank: pins a rank to its CPUs, runs its program, and reports where the rank ran and which resources its
+   program used. */
 #include "rank.h"
 
 #include <errno.h>
@@ -84,8 +85,8 @@ static void pin(const char *list, int rank) {
     CPU_FREE(set);
 }
 
-/* Says that it is here and waits until all may begin: when nobody holds DIR/gate for writing any more, which
- * reaches all readers at one moment, the death of who holds it included. */
+/* Report the arrival in DIR/arrived, and wait until no process has DIR/gate open for writing. All readers see
+ * this end of file at the same moment, also if the writer dies. */
 static void wait_at_gate(const char *directory) {
     char path[PATH_MAX], byte = '.';
     if (snprintf(path, sizeof path, "%s/arrived", directory) >= (int)sizeof path)
@@ -105,7 +106,7 @@ static void wait_at_gate(const char *directory) {
     close(arrived);
 }
 
-/* The entry of this rank in a list divided by commas. */
+/* Return a copy of this rank's entry in a comma-separated list. */
 static char *entry_of(const char *list, int rank) {
     const char *entry = list;
     for (int at = 0; at < rank; at++) {
@@ -120,14 +121,14 @@ static char *entry_of(const char *list, int rank) {
     return copy;
 }
 
-/* An argument with every mark as a value. */
+/* Return a copy of an argument in which every `mark` is replaced by `value`. */
 static char *with_value(const char *argument, const char *mark, const char *value) {
     Text text = {0};
     const char *at = argument, *next;
     for (; (next = strstr(at, mark)) != NULL; at = next + strlen(mark))
         text_add(&text, "%.*s%s", (int)(next - at), at, value);
     text_add(&text, "%s", at);
-    return text.data; /* for as long as the program runs */
+    return text.data; /* never freed: the program needs it */
 }
 
 static void fill_in(char **program, const char *mark, const char *value) {
@@ -136,14 +137,15 @@ static void fill_in(char **program, const char *mark, const char *value) {
             *word = with_value(*word, mark, value);
 }
 
-/* Who a program runs as is known only where it runs: in a user namespace it is another than outside. */
+/* Replace {uid:gid} by the IDs that the program runs as. They are known only here, since they differ inside a
+   user namespace. */
 static void fill_in_ids(char **program) {
     char ids[32];
     snprintf(ids, sizeof ids, "%u:%u", (unsigned)geteuid(), (unsigned)getegid());
     fill_in(program, "{uid:gid}", ids);
 }
 
-/* One file, written when the program has ended, and read only after this process has, too. */
+/* Write the report. It need not be atomic, since it is read only after this process has ended. */
 static void write_report(const char *directory, int rank, Text *text) {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/rank.%d.json", directory, rank) >= (int)sizeof path)
@@ -160,8 +162,9 @@ static void set_variable(const char *name, const char *value) {
         fail("%s cannot be set: %s", name, strerror(errno));
 }
 
-/* For the program alone; in front of whatever else is preloaded. The moment is by the clock that the profile
-   reads too, so that it knows what came before it was loaded. */
+/* Preload the profiling library into the program, before all other preloaded libraries. NEARMETAL_STARTED is
+   the start by the clock that the library reads too, so that it can tell how long the program took to load
+   it. */
 static void preload(const char *library, const char *directory) {
     char libraries[2 * PATH_MAX], moment[32];
     const char *others = getenv("LD_PRELOAD");
@@ -180,8 +183,8 @@ static double seconds(struct timeval t) {
     return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
 }
 
-/* The program as a child, by vfork: a copy of this process would only cost time. Where it cannot be started
-   the child leaves the reason in the memory that both have until then. */
+/* Start the program as a child. vfork saves the copy of this process. If the program cannot be executed, the
+   child leaves the reason in the memory that both share until then. */
 static pid_t start(char *const *program) {
     volatile int reason = 0;
     pid_t child = vfork();
@@ -196,8 +199,8 @@ static pid_t start(char *const *program) {
     return child;
 }
 
-/* Bytes that a process and those it waited for read and wrote: by system calls, and of these from and to
-   disks. Nothing where the kernel does not tell. */
+/* Add the bytes that a process and its reaped descendants have read and written, by system calls and, of
+   these, from and to disks. Adds nothing if the kernel does not report them. */
 static void add_io(Text *text, pid_t child) {
     static const char *const lines[] = {"rchar", "wchar", "read_bytes", "write_bytes"};
     char path[64], content[512];
@@ -220,8 +223,8 @@ static void add_io(Text *text, pid_t child) {
     }
 }
 
-/* What a child that has ended used, and its status as a shell tells it: wait4 of the one child, its own usage
-   and that of descendants it waited for, not that of all our children. */
+/* Reap a child that has ended. usage: of the child and its reaped descendants, not of other children. Return
+   its status as a shell reports it: 128 plus the signal if a signal ended it. */
 static int reap(pid_t child, const char *name, struct rusage *usage) {
     int status;
     while (wait4(child, &status, 0, usage) < 0)
@@ -230,8 +233,8 @@ static int reap(pid_t child, const char *name, struct rusage *usage) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* The status to end with: 0 for one of the codes of a list divided by commas, else the program's own, and 1
-   for a 0 that the list does not hold. */
+/* Return the status to exit with: 0 if the comma-separated list contains the code; otherwise the code, or 1
+   instead of a 0 that the list does not contain. */
 static int status_of(int code, const char *accepted) {
     const char *entry = accepted;
     for (char *end; *entry; entry = *end ? end + 1 : end) {
@@ -243,7 +246,7 @@ static int status_of(int code, const char *accepted) {
     return code ? code : 1;
 }
 
-/* The one child; others, which lost their parent, are only taken leave of. */
+/* Run the program as a child, write the report, and return the program's status. */
 static int run_reported(char *const *program, const char *directory, int rank) {
     Text text = {0}, left = {0};
     text_add(&text, "{\"place\":");
@@ -254,7 +257,7 @@ static int run_reported(char *const *program, const char *directory, int rank) {
     pid_t child = start(program);
     left_await(child);
     double wall = now() - begin;
-    /* It has ended, but its accounts stand until it is waited for. */
+    /* The child has ended, but its files in /proc exist until it is reaped. */
     double run_delay = counts_run_delay(child);
     Text io = {0};
     add_io(&io, child);
@@ -283,7 +286,7 @@ static void leave(void) {
 }
 
 int rank_main(int count, char **arguments) {
-    fail_program("nm-rank"); /* also where it is part of nm-box */
+    fail_program("nm-rank"); /* the executable may be nm-box */
     int rank = rank_of_launcher();
     fail_as(rank, leave);
     const char *cpus = NULL, *report = NULL, *library = NULL, *profile = NULL, *storage = NULL, *gate = NULL,

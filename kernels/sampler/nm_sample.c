@@ -1,15 +1,17 @@
-/* nm-sample COMMANDS OUT PERIOD_MS FLUSH_MS: counter files held open, read every period, appended to OUT as
- * JSON Lines, written out every flush; "own" is the CPU time that this program has taken so far. Knows no
- * counter: what to read comes as lines on descriptor COMMANDS.
+/* nm-sample COMMANDS OUT PERIOD_MS FLUSH_MS: the sampler of counter files. It keeps the files open, reads
+ * them every PERIOD_MS, and appends the samples as JSON Lines to OUT every FLUSH_MS. "own" in a sample is the
+ * CPU time that this program has used so far. Which files to read is given by lines on the descriptor
+ * COMMANDS:
  *
- *   + SCOPE NAME EVERY PATH   from now on read PATH in every EVERYth sample
- *   ! SCOPE                   read all of it now, and write out
- *   - SCOPE                   let it go
+ *   + SCOPE NAME EVERY PATH   from now on, read PATH in every EVERYth sample
+ *   ! SCOPE                   read all files of SCOPE now, and write OUT
+ *   - SCOPE                   stop reading the files of SCOPE
  *
- * A file is opened when it is first read: of what comes and goes between two samples none ever is.
- * When COMMANDS ends (also because whoever held it was killed): everything once more, and the end. A file
- * that cannot be opened or read is left out: missing, not empty. Exit status: 0; 2 wrong use; 3 OUT cannot be
- * written, with the reason on standard error and only whole lines left in OUT. */
+ * A file is opened when it is first read, so a file that exists only between two samples is never opened.
+ * When COMMANDS reaches its end, for example because its writer was killed, nm-sample takes a last sample of
+ * all files and exits. A file that cannot be opened or read is left out of the sample. Exit status: 0; 2 for
+ * wrong usage; 3 if OUT cannot be written, with the reason on standard error and only complete lines in OUT.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -29,7 +31,7 @@ enum {
     NO_WRITE = 3,
     PART = 1 << 16,
     LINE_MAX_BYTES = 8192,
-    /* A longer read may not be all: the kernel hands out some files page by page. */
+    /* A read of at most this many bytes was complete. The kernel returns some longer files page by page. */
     SURELY_ALL = 3968,
     WRITE_AT = 1 << 20,
     NOT_YET = -1,
@@ -41,18 +43,18 @@ struct bytes {
     size_t size, room;
 };
 
-/* One table of what is cut out of long files at once, by the name of the file. */
+/* The parts that are cut out of long files, by the name of the file. */
 struct cut {
     const char *name;
-    const char *from, *to; /* what stands from here up to there goes; both begin a line and `to` stays */
-    size_t keep;           /* words of the first line that goes, which stay */
+    const char *from, *to; /* text from `from` up to, not including, `to` is cut out; both begin a line */
+    size_t keep;           /* number of words of the first line that are kept */
 };
 static const struct cut cuts[] = {
-    {"stat", "\ncpu0 ", "\nintr ", 0}, /* CPU by CPU; their sum stays */
-    {"stat", "\nintr ", "\nctxt ", 2}, /* interrupt by interrupt; their sum stays */
+    {"stat", "\ncpu0 ", "\nintr ", 0}, /* the lines of single CPUs; their sum is kept */
+    {"stat", "\nintr ", "\nctxt ", 2}, /* the counts of single interrupts; their sum is kept */
     {"vmstat", "\nnr_free_pages_blocks ", "\npgpgin ", 0},
     {"vmstat", "\nnr_zone_inactive_anon ", "\npgpgin ", 0}, /* before Linux 6.16 the second line */
-    {"vmstat", "\npgalloc_dma ", NULL, 0},                  /* behind paging and swapping */
+    {"vmstat", "\npgalloc_dma ", NULL, 0},                  /* all after paging and swapping */
 };
 
 struct file {
@@ -92,7 +94,7 @@ static void add_text(struct bytes *b, const char *text) {
     add(b, text, strlen(text));
 }
 
-/* A JSON string; bytes beyond ASCII as their Latin-1 character, so that every byte is kept. */
+/* Add a JSON string. A byte that is not ASCII becomes its Latin-1 character, so that no byte is lost. */
 static void add_quoted(struct bytes *b, const char *text, size_t size) {
     reserve(b, 6 * size + 2);
     char *to = b->data + b->size;
@@ -121,7 +123,7 @@ static double seconds(clockid_t clock) {
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Writes what is pending; of a line that does not fit nothing stays. */
+/* Write the pending samples. If the last line does not fit on the disk, OUT is cut back to complete lines. */
 static void flush(void) {
     off_t whole = lseek(out_fd, 0, SEEK_END);
     size_t done = 0;
@@ -140,7 +142,7 @@ static void flush(void) {
     out.size = 0;
 }
 
-/* The whole file into `part`, ended by a zero byte; false when it cannot be read any more. */
+/* Read the whole file into `part`, with a final zero byte. Return false if it can no longer be read. */
 static bool read_whole(int fd) {
     part.size = 0;
     for (;;) {
@@ -179,7 +181,8 @@ static void cut_down(const char *name) {
     }
 }
 
-/* One line: the files of one scope (NULL: of all) that are due in sample `number` (0: all). */
+/* Add one line with the files of a scope (NULL: of all scopes) that are due in sample `number` (0: all
+ * files). */
 static void sample(const char *only, unsigned number) {
     char head[128];
     snprintf(head, sizeof head, "{\"time\":%.6f,\"monotonic\":%.6f,\"own\":%.6f,\"scopes\":{",
@@ -258,7 +261,7 @@ static void obey(char *line) {
     }
 }
 
-/* Obeys the whole lines that have come; false when there will be no more. */
+/* Execute the complete lines that have arrived. Return false at the end of COMMANDS. */
 static bool listen_to(int commands) {
     static char line[LINE_MAX_BYTES];
     static size_t size;
@@ -322,7 +325,7 @@ int main(int argc, char **argv) {
             flush();
             flush_at = now + flush_every;
         }
-        /* Never two samples in a hurry after a suspend: the times are in the samples. */
+        /* After a suspend, missed samples are not made up for. Each sample contains its time. */
         due = due + period > now ? due + period : now;
     }
     sample(NULL, 0);

@@ -1,4 +1,5 @@
-/* Residues and bases, drawn and changed by a generator that gives the same letters on every machine. */
+/* Random sequences of residues and bases, and mutations of them. The generator gives the same letters on
+ * every machine. */
 #include "letters.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* Residues and bases, drawn and changed by a generator that gives the same letters on every machine. */
+/* Random sequences of residues and bases, and mutations of them. The generator gives the same letters on
+ * every machine. */
 #ifndef NEARMETAL_LETTERS_H
 #define NEARMETAL_LETTERS_H
 
@@ -17,20 +18,20 @@ typedef struct {
 
 void letters_free(Letters *letters);
 
-/* A whole number below `limit`, which is at most 2^32. */
+/* Draw a whole number below `limit`, which is at most 2^32. */
 uint64_t draw_below(Draw *draw, uint64_t limit);
 
-/* Residues as frequent as in proteins, bases alike. */
+/* Draw a sequence. Residues are as frequent as in proteins; all bases are equally frequent. */
 void draw_letters(Draw *draw, uint64_t count, bool protein, Letters *drawn);
 
-/* `of` as evolution might leave it: of each 1000 letters so many replaced, one in 200 of these gone or
- * doubled. */
+/* Mutate a sequence: of 1000 letters, `per_thousand` are replaced. Instead of being replaced, one in 200 of
+ * these is deleted or doubled. */
 void change(Draw *draw, const Letters *of, int per_thousand, bool protein, Letters *changed);
 
-/* Codon by codon; a stop becomes alanine. */
+/* Translate bases to residues, codon by codon. A stop codon becomes alanine. */
 void translate(const Letters *bases, Letters *residues);
 
-/* One codon for each residue. */
+/* Translate residues to bases, with one fixed codon for each residue. */
 void untranslate(const Letters *residues, Letters *bases);
 
 #endif

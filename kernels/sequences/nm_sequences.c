@@ -1,9 +1,9 @@
-/* nm-sequences --seed N --database KIND --queries KIND --sequences N --length N --searched N: a database to
-   be searched (sequences.fasta) and what is searched in it (query.fasta), in the working directory; KIND is
-   protein or nucleotide. The same arguments give the same bytes on every machine.
+/* nm-sequences --seed N --database KIND --queries KIND --sequences N --length N --searched N --directory
+   PATH: generates a database to search in (sequences.fasta) and queries (query.fasta). KIND is protein or
+   nucleotide. The same arguments give the same bytes on every machine.
 
-   A quarter of the sequences are relatives of earlier ones, and every query is one of a sequence of the
-   database, so that a search has something to find. */
+   A quarter of the sequences are relatives of earlier ones, and every query is a relative of a sequence in
+   the database, so that a search finds hits. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -15,13 +15,13 @@
 
 enum {
     KEPT = 64, /* sequences that may have relatives */
-    /* Of 1000 letters replaced: in a relative, in a query. Between bases a search looks for runs of equal
-       ones. */
+    /* Letters of 1000 that are replaced in a relative, and in a query; fewer for bases, since a search for
+       bases needs runs of equal ones. */
     KIN = 300,
     KIN_BASES = 100,
     QUERIED = 200,
     QUERIED_BASES = 30,
-    LINE = 60, /* letters */
+    LINE = 60, /* letters in a line of a file */
     MOST_LENGTH = 1 << 24,
 };
 
@@ -104,7 +104,7 @@ static Asked arguments(int count, char **words) {
     return asked;
 }
 
-/* Lengths are spread evenly from a quarter of the mean to seven quarters. */
+/* Draw a sequence. Its length is uniformly distributed from 1/4 to 7/4 of the mean. */
 static void draw_sequence(Draw *draw, const Asked *asked, Letters *sequence) {
     uint64_t length = asked->length / 4 + draw_below(draw, asked->length * 3 / 2 + 1);
     draw_letters(draw, length, asked->protein, sequence);

@@ -1,7 +1,7 @@
-/* drive RANKS TOKEN... -- PROGRAM ARG...: an orchestrator in small, for tests. Makes the FIFOs of nm-micro,
-   puts their directory where an argument is TOKENS, gives one token after the other (s0, v1, ...) to all
-   ranks and waits for the line each one is answered with. Exit 0 when every answer came and no verification
-   failed. */
+/* drive RANKS TOKEN... -- PROGRAM ARG...: plays nearmetal's part for tests of nm-micro. It creates the FIFOs,
+   replaces the argument TOKENS by their directory, starts PROGRAM, sends one token after the other (s0, v1,
+   ...) to all ranks, and waits for the line that answers each. Exit status 0 if every answer came and no
+   verification failed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -31,7 +31,7 @@ static int make_fifo(const char *directory, const char *name, int flags) {
     return descriptor;
 }
 
-/* A whole line from nm-micro into `line`. */
+/* Read a complete line of nm-micro into `line`. */
 static void receive(int out, char *line) {
     for (size_t used = 0; used < LINE - 1;) {
         struct pollfd wait = {.fd = out, .events = POLLIN};

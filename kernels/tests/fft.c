@@ -1,4 +1,4 @@
-/* The transforms of FT against the sum that defines them, every length that a class has and one more. */
+/* Compares the transforms of FT with the sum that defines them, for every length of a class and one more. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static double random_number(void) {
     return (double)rand() / RAND_MAX - 0.5;
 }
 
-/* The worst of all frequencies and lanes. */
+/* Return the largest error over all frequencies and lanes. */
 static double error_of_forward(const Fft *fft, const long *at) {
     int n = fft->length;
     double worst = 0;
@@ -39,7 +39,7 @@ static double error_of_forward(const Fft *fft, const long *at) {
     return worst;
 }
 
-/* Of `back` from `given` times by[lane]. */
+/* Return the largest difference between `back` and `given` times by[lane]. */
 static double error_of_return(int n, const Lanes *by) {
     double worst = 0;
     for (int i = 0; i < n; i++)

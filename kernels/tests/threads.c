@@ -1,5 +1,6 @@
-/* Messages to oneself from several threads at once, for the tests of the profile. Each thread has its own
-   communicator; those are first used, and so looked up, by all threads together. */
+/* For tests of the profile: several threads send messages to their own rank at the same time. Each thread has
+   its own communicator. All threads use theirs first at the same moment, so that the lookups of members.c
+   coincide. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>

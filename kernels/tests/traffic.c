@@ -1,5 +1,5 @@
-/* Known traffic for the tests of the profile: every number here stands again in the tests that check it.
-   traffic_mpi.f90 and traffic_f08.f90 do the same in Fortran. */
+/* Known traffic for tests of the profile, which repeat every number of this file. traffic_mpi.f90 and
+   traffic_f08.f90 do the same in Fortran. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,8 @@ static void persistent(void) {
     MPI_Request_free(&requests[1]);
 }
 
-/* In the other order rank 0 is the last of the world: it sends to the last but one. */
+/* In a communicator with the ranks in reverse order, rank 0 is the last of the world and sends to the last
+ * but one. */
 static void other_order(void) {
     MPI_Comm reversed;
     MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);

@@ -9,8 +9,15 @@ from typing import ClassVar, NamedTuple
 
 
 class ExitCode(IntEnum):
-    """Exit codes of every command. DEFECT means a defect of nearmetal itself (EX_SOFTWARE), so that no script
-    mistakes Python's exit code 1 for a result."""
+    """Exit codes of every command.
+
+    FINDING: the command found what a script may test for: a condition of --fail-on, a failed calibration, or
+        a statement of a paper that does not follow.
+    UNAVAILABLE: this machine lacks something, or another run holds it.
+    FAILED_TRIALS: trials failed, or a step of the command failed.
+    DEFECT: a defect of nearmetal itself (EX_SOFTWARE). It is not 1, Python's code for an uncaught exception,
+        so that no script mistakes a defect for a finding.
+    """
 
     DONE = 0
     FINDING = 1
@@ -48,7 +55,7 @@ class Mark(NamedTuple):
 
     @classmethod
     def after(cls, before: str) -> Mark:
-        """Return the position behind the first part of a text."""
+        """Return the position of the character that follows `before`, the beginning of a text."""
         return cls(before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
@@ -72,8 +79,8 @@ class StudyProblem:
 class FileError(NearmetalError):
     """A file with one or more mistakes, each with its position.
 
-    noun: what the file is, for messages.
-    ending: what the message says behind the number of mistakes.
+    noun: what the file is, for messages, such as 'study'.
+    ending: text of the message after the number of mistakes.
     """
 
     noun: ClassVar[str]

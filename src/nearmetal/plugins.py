@@ -23,7 +23,10 @@ programs."""
 
 
 def require(group: str, name: str, kind: str, failure: Callable[..., NearmetalError]) -> EntryPoint:
-    """Return the entry point with a name. Raises `failure` if there is none; see load() for the arguments."""
+    """Return the entry point of this name, without loading it.
+
+    The arguments are those of load(). Raises `failure` if there is no such entry point.
+    """
     known = points(group)
     if name not in known:
         near = get_close_matches(name, known, n=1)
@@ -35,11 +38,11 @@ def require(group: str, name: str, kind: str, failure: Callable[..., NearmetalEr
 
 
 def load(group: str, name: str, kind: str, failure: Callable[..., NearmetalError]) -> Any:
-    """Load an entry point, and return an instance, made without arguments.
+    """Load an entry point, call it without arguments, and return the result.
 
-    kind: what the entry point is, for messages.
-    failure: class of the error that is raised if there is no entry point with this name, or if it cannot be
-        loaded.
+    kind: what the entry point provides, for messages, such as 'engine'.
+    failure: class of the error that is raised if there is no entry point of this name, or if it cannot be
+        loaded or called.
     """
     return _loaded(group, name, kind, failure, lambda found: found())
 

@@ -2,7 +2,8 @@
 module of nearmetal.
 
 Base units are s, B, B/s, shares (0.03 = 3 %) and plain counts. Text is converted only here, and exactly:
-factors are applied in decimal arithmetic, so `exact(parse(...))` returns the same float."""
+factors are applied in decimal arithmetic, so that `parse(exact(value, dimension), dimension)` returns the
+same float."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ EXAMPLES: Mapping[Dimension, tuple[str, ...]] = {
     Dimension.COUNT: ("1000", "2 M"),
 }
 
-# Bounded, so that no input makes the decimal arithmetic below long; wide enough for any float's repr.
+# Lengths are limited, so that no input makes the decimal arithmetic below slow. Any float's repr fits.
 _NUMBER = r"[+-]?(?:[0-9]{1,320}(?:\.[0-9]{0,340})?|\.[0-9]{1,340})(?:[eE][+-]?[0-9]{1,3})?"
 _QUANTITY = re.compile(rf"({_NUMBER})\s*([^\s\d.+-][^\s\d]*)?")
 _CLOCK_PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(d|h|min|m|s)\s*")
@@ -109,7 +110,10 @@ def parse_share(text: str) -> float:
 
 
 def exact(value: float, dimension: Dimension) -> str:
-    """Return the shortest text in the base unit (shares in %) that parses back to exactly this value."""
+    """Return the shortest text in the base unit (shares in %) that parses back to exactly this value.
+
+    Raises UnitError for a value that is not finite.
+    """
     if not math.isfinite(value):
         raise UnitError(f"{value} is not a quantity")
     number = Decimal(value) if isinstance(value, int) else Decimal(repr(float(value)))
@@ -260,7 +264,7 @@ def show(
 
 
 def scale_of(value: float, unit: str) -> tuple[str, float]:
-    """Return the unit in which `show` prints a value, and its size in base units: ('GB/s', 1e9) for 74.9e9
+    """Return a unit that suits a value, and the size of that unit in base units: ('GB/s', 1e9) for 74.9e9
     B/s."""
     name, factor = unit, 1.0
     for n, f, least in _steps(unit, binary=False):
@@ -289,8 +293,8 @@ def show_interval(low: float, high: float, *, factor: bool | None = None) -> str
 
     An infinite end is '−∞' or '∞'. If both ends are infinite, the text is '[no interval]'.
 
-    factor: whether the overhead itself is shown as a factor; None: determined by the interval's geometric
-        centre.
+    factor: True for factors, False for percent. If None, factors are shown where the geometric centre of the
+        interval is at least ×2.
     """
     if math.isnan(low) or math.isnan(high):
         return "[unknown]"
@@ -327,7 +331,7 @@ def show_clock(seconds: float) -> str:
 
 
 def _steps(unit: str, *, binary: bool) -> tuple[tuple[str, float, float], ...]:
-    """Return (unit, factor, smallest value shown in it), in ascending order."""
+    """Return each unit with its size in base units and the smallest value shown in it, in ascending order."""
     if unit == "s":
         return _TIMES
     if unit in _SCALED:

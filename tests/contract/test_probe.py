@@ -167,6 +167,39 @@ def test_the_dirtier_checks_what_it_wrote(tools: Tools) -> None:
     assert told["passes"] == told["pages"] // 2048
 
 
+def test_the_dirtier_writes_no_faster_than_a_low_rate(tools: Tools) -> None:
+    argv = [tools / "nm-probe", "dirty", "--bytes", str(8 << 20), "--rate", str(10 * 4096)]
+    begin = time.monotonic()
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    *_, progress, last = map(json.loads, process.stdout.read().splitlines())
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert 0 < last["pages"] <= 10 * (time.monotonic() - begin)
+    assert progress["written"] <= last["pages"]  # it also tells its progress between two pages
+
+
+def test_the_dirtier_does_not_catch_up_after_a_standstill(tools: Tools) -> None:
+    pages, standstill = 16384, 1.0
+    argv = [tools / "nm-probe", "dirty", "--bytes", str(8 << 20), "--rate", str(pages * 4096)]
+    begin = time.monotonic()
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    time.sleep(0.2)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(standstill)
+    process.send_signal(signal.SIGCONT)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    *_, last = process.stdout.read().splitlines()
+    process.stdout.close()
+    assert process.wait(60) == 0
+    running = time.monotonic() - begin - standstill
+    assert 0 < json.loads(last)["pages"] < pages * (running + standstill / 2)
+
+
 def test_nobody_to_ask_is_said(tools: Tools, network: Network, tmp_path: Path) -> None:
     words = ["ask", "--address", network.seats[0].address, "--port", "9", "--time", "1000000"]
     words += ["--period", "1000000", "--tcp-every", "1000000", "--out", str(tmp_path / "log")]

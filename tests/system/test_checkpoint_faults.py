@@ -36,6 +36,10 @@ pytestmark = [pytest.mark.more, pytest.mark.beside, pytest.mark.no_run]
 HERE, NOWHERE = "; the program goes on at the source", "; the program runs nowhere"
 SIZES = ("4k", "16k")
 """Of file systems that are full at once, and after some files."""
+ALL_BUT_MEMORY = "1m"
+"""Of a file system that is full when the memory is copied. Some backends have begun to restore by then."""
+EARLY = {"native", "namespaces", "runc"}
+"""Backends whose restores begin while the memory is copied."""
 _numbers = count()
 
 
@@ -128,13 +132,17 @@ def test_the_disk_of_the_source_is_full(case: Case, size: str, tiny: Callable[[P
 
 
 @every
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", (*SIZES, ALL_BUT_MEMORY))
 def test_the_disk_of_the_destination_is_full(
     case: Case, size: str, tiny: Callable[[Path, str], None]
 ) -> None:
     tiny(case.there, size)
-    written_first = case.method in (Method.CRIU, Method.CRIU_PRECOPY)
-    assert fate(case, lambda _: None).endswith(NOWHERE if written_first else HERE)
+    said = fate(case, lambda _: None)
+    if size == ALL_BUT_MEMORY and case.method is Method.CRIU_LAZY:
+        assert said == "", "the memory goes into no file"
+    else:
+        written_first = case.method in (Method.CRIU, Method.CRIU_PRECOPY)
+        assert said.endswith(NOWHERE if written_first else HERE)
 
 
 @every
@@ -147,7 +155,13 @@ def test_an_image_is_torn(case: Case, pattern: str) -> None:
             os.truncate(file, file.stat().st_size // 2)
 
     torn = Once(Phase.RESTORE, tear)
-    assert fate(case, torn).endswith(HERE if lazy else NOWHERE) and torn.done
+    said = fate(case, torn)
+    assert torn.done
+    # A restore that has begun early may have read what is torn now, but never the memory.
+    if not (case.name in EARLY and not lazy and not pattern.startswith("pages")):
+        assert said.endswith(HERE if lazy else NOWHERE)
+    else:
+        assert said == "" or said.endswith(NOWHERE)
 
 
 @by(Method.CRIU, Method.CRIU_PAGESERVER, Method.CRIU_PRECOPY)

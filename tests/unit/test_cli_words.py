@@ -98,7 +98,9 @@ def test_a_suggested_command_runs_as_it_is_printed() -> None:
     assert shlex.split(try_line(directory)) == ["nearmetal", "try", str(directory)]
 
 
-@pytest.mark.parametrize(("text", "shown"), [("×2", "x2"), ("±3 %", "+-3 %"), ("[−∞ … 1]", "[-inf ... 1]")])
+@pytest.mark.parametrize(
+    ("text", "shown"), [("×2", "x2"), ("±3 %", "+-3 %"), ("[−∞ … 1]", "[-inf ... 1]"), ("──", "--")]
+)
 def test_signs_that_an_encoding_lacks_are_written_in_others(text: str, shown: str) -> None:
     codecs.register_error("plain-signs", plain_signs)
     assert text.encode("ascii", errors="plain-signs").decode() == shown

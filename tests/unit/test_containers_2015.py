@@ -411,6 +411,16 @@ def test_the_page_names_emulated_nodes_and_shows_the_curve(
     assert "emulated" in told and "What the paper found, and what was found here" in told
 
 
+def test_a_place_without_a_number_is_no_point_of_the_packing_curve(
+    measured: tuple[Series, tuple[PartResult, ...]], tmp_path: Path
+) -> None:
+    asked, found = measured
+    q1 = next(r for r in found if r.part.key == "q1")
+    places = {**q1.part.places, "as many as fit per node": q1.part.places["packed"]}
+    page, _ = write_series(tmp_path, asked, (replace(q1, part=replace(q1.part, places=places)),), None)
+    assert "Packing: the same ranks on fewer nodes" in page.read_text()
+
+
 def test_curves_over_ranks_have_a_line_for_each_environment_and_number_of_nodes(
     measured: tuple[Series, tuple[PartResult, ...]],
 ) -> None:
@@ -468,6 +478,15 @@ def test_a_spoilt_series_is_told(tmp_path: Path, wound: str) -> None:
     (made.path / "series.json").write_text(wound)
     with pytest.raises(RecordsError):
         made.series(load)
+
+
+@pytest.mark.parametrize("wound", ['{"schema": 1}', '{"created": [1]}', "{"])
+def test_a_spoilt_time_of_creation_is_told(tmp_path: Path, wound: str) -> None:
+    made = SeriesDirectory.create(tmp_path, series(1), {})
+    assert made.created > 0
+    (made.path / "series.json").write_text(wound)
+    with pytest.raises(RecordsError, match="corrupt"):
+        _ = made.created
 
 
 def test_parts_that_are_not_there_are_a_mistake() -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nearmetal.environments import Criu, Dump, Tools, Unavailable
+from nearmetal.environments import Criu, Dump, InstanceRequest, Tools, Unavailable, criu
 from nearmetal.environments.criu import (
     bound_to_tool,
     dump_argv,
     external_mounts,
     refuses,
+    restoring_from,
     script,
 )
 from nearmetal.environments.criu_images import (
@@ -28,7 +31,7 @@ from nearmetal.environments.criu_images import (
 from nearmetal.environments.native import Native
 from nearmetal.environments.program import ProgramInstance, read_pid
 from nearmetal.errors import RunError
-from nearmetal.host import Completed
+from nearmetal.host import Completed, LocalHost
 from nearmetal.images import ImageStore
 from nearmetal.lifecycle import Method
 from nearmetal.model.study import Attachment, Environment
@@ -97,15 +100,15 @@ def test_methods_that_the_machine_lacks_something_for(
 
 
 def test_command_lines_by_method() -> None:
-    criu, images = Criu(argv=("criu",), version="4.2"), Path("/i/last")
-    plain = dump_argv(criu, 7, Dump(images=images), ())
+    used, images = Criu(argv=("criu",), version="4.2"), Path("/i/last")
+    plain = dump_argv(used, 7, Dump(images=images), ())
     assert plain[:4] == ["criu", "dump", "--tree", "7"] and "--page-server" not in plain
-    server = dump_argv(criu, 7, Dump(images=images, server=9), ())
+    server = dump_argv(used, 7, Dump(images=images, server=9), ())
     assert " ".join(server).count("--address 127.0.0.1 --port 9 --page-server") == 1
-    lazy = " ".join(dump_argv(criu, 7, Dump(images=images, server=9, ready=5), ()))
+    lazy = " ".join(dump_argv(used, 7, Dump(images=images, server=9, ready=5), ()))
     assert "--port 9 --lazy-pages --status-fd 5" in lazy and "--page-server" not in lazy
     tracked = Dump(images=images, previous=Path("/i/0"), round=True, tracked=True)
-    words = " ".join(dump_argv(criu, 7, tracked, ()))
+    words = " ".join(dump_argv(used, 7, tracked, ()))
     assert words.startswith("criu pre-dump ") and "--track-mem --prev-images-dir ../0 " in words
 
 
@@ -213,6 +216,49 @@ def test_the_first_error_that_explains(tmp_path: Path) -> None:
         "Error (criu/cr-restore.c:2331): Restoring FAILED.\n"
     )
     assert first_error(log) == "unix: Can't bind id 0x6 addr : Address already in use"
+
+
+HARMLESS = "Error (criu/cgroup.c:2055): cg: cgroupd: recv req error"
+LOST = "Error (criu/uffd.c:1306): uffd: Failed sending restore finished indication: Broken pipe"
+
+
+def restore_lazily(images: Path, error: str, then: str) -> float:
+    """Run a restore whose fetcher of memory has ended, and which writes an error and the PID of a process.
+    Return for how many seconds it was ended."""
+    images.mkdir()
+    (images / "restore.log").touch()
+    pid = f"sleep 600 & {then} >{images}/restored.pid"
+    words = ["sh", "-c", f'exec 3>>{images}/restore.log; echo "$1" >&3; {pid}; sleep 600', "sh", error]
+    environment = Environment(name="e", backend="b", placements=())
+    request = InstanceRequest(
+        label=f"nearmetal-none-{os.getpid()}",
+        hostname="h",
+        environment=environment,
+        cpus=(0,),
+        seat=None,
+        binds=(),
+        scratch=images,
+        lazy=True,
+    )
+    with restoring_from(LocalHost(), request, words, images) as restored:
+        assert restored > 0
+        begin = time.monotonic()
+    return time.monotonic() - begin
+
+
+def test_an_error_of_a_lazy_restore_without_a_fetcher_is_no_loss_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program that fetches memory ends when it has fetched everything."""
+    monkeypatch.setattr(criu, "_LOOK_AT_CRIU", 0.02)
+    monkeypatch.setattr(criu, "_END_SECONDS", 0.1)
+    assert restore_lazily(tmp_path / "a", HARMLESS, "sleep 0.3; echo $!") > 0
+    with pytest.raises(RunError, match="the program that fetches its memory has ended"):
+        restore_lazily(tmp_path / "b", LOST, "sleep 600; echo $!")
+
+
+def test_a_criu_that_has_lost_memory_is_not_waited_for(tmp_path: Path) -> None:
+    assert restore_lazily(tmp_path / "a", LOST, "echo $!") < criu._END_SECONDS
 
 
 def test_what_is_refused_has_a_remedy() -> None:

@@ -380,6 +380,12 @@ def test_an_option_that_an_engine_lacks_is_refused_with_those_that_it_has() -> N
         assert "hosts=" in str(caught.value.remedy)
 
 
+@pytest.mark.parametrize(("engine", "program"), [(Slurm(), "sbatch"), (table_engine("pbs"), "qsub")])
+def test_quotes_of_extra_options_that_do_not_match_are_a_mistake(engine: Any, program: str) -> None:
+    with pytest.raises(UsageError, match="--engine-option extra=-q 'short: No closing quotation"):
+        engine.submit(Batch({(program,): "1\n"}), JOB, {"extra": "-q 'short"})
+
+
 def test_an_inventory_gives_one_worker_for_each_node(tmp_path: Path) -> None:
     file = tmp_path / "hosts.yaml"
     file.write_text("nodes: {n1: {}, n2: {address: 10.0.0.2}, n3: {}}\n")

@@ -263,11 +263,14 @@ def test_scratch_in_memory_is_unmounted_and_gone(
     assert done == ([f"nearmetal-x tmpfs {scratch}", f"detach {scratch}"] if allowed else [])
 
 
+@pytest.mark.parametrize("kind", ["link", "dangling", "file"])
 def test_a_runtime_directory_that_is_not_ours_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    monkeypatch.setattr(runtime, "runtime_directory", lambda: tmp_path / "link")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(runtime, "runtime_directory", lambda: tmp_path / kind)
     with pytest.raises(RunError, match="not a directory of this user"):
         runtime.make_runtime_directory()

@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 from tests.system.moving_case import stats_dump
 
+from nearmetal.api.move_plans import past_moves
 from nearmetal.api.moving import removed_if_failed
 from nearmetal.environments import Criu
 from nearmetal.environments.external import (
@@ -427,3 +428,14 @@ def test_the_memory_of_a_process_is_what_belongs_to_no_file() -> None:
     assert (private.start, private.size) == (0x7F0000000000, 256 << 20)
     assert private.touched == 132 << 20 and not private.shared
     assert shared.touched == 512 << 10 and shared.shared
+
+
+def test_damaged_lines_about_earlier_moves_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    times = {"predicted_total": 1.0, "total": 2.0, "predicted_downtime": None, "downtime": None}
+    line = json.dumps({"kind": "pid checkpoint directory", "method": "criu", **times})
+    (tmp_path / "nearmetal").mkdir()
+    (tmp_path / "nearmetal" / "moves.jsonl").write_bytes(b"[1]\n\xff\n" + line.encode() + b'\n{"kind"')
+    assert [move.total for move in past_moves()] == [2.0]

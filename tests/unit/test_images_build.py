@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,9 @@ from nearmetal.images.build import build, build_argv, finished, packages, requir
 from nearmetal.images.build_errors import failure
 from nearmetal.images.forms import Form, form_argv
 from nearmetal.images.importing import SourceKind, import_image, kind_of, sif_offset, unpack_argvs
+from nearmetal.images.python_packages import python_packages
 from nearmetal.images.sources import archive_lines, own_archives, resolved_suite
+from nearmetal.images.store import definition_key
 from nearmetal.model.environments.image import Expired, ImageDefinition, Variant
 from nearmetal.testing.fake_host import FakeHost
 
@@ -98,6 +102,38 @@ def test_an_expired_archive_is_read_only_where_it_is_accepted_and_its_signature_
     every = " ".join(build_argv(host(), old, tmp_path, tmp_path / "kept", "sid"))
     assert "trusted" not in every and "Unauthenticated" not in every
     assert "Valid-Until" not in " ".join(build_argv(host(), OWN, tmp_path, tmp_path / "kept", "bookworm"))
+
+
+def test_pip_runs_in_the_tree_with_the_certificates_of_the_machine(tmp_path: Path) -> None:
+    ocean = ImageDefinition(
+        name="o", suite="trixie", packages=("python3",), pip=("veros==1.7.0", "h5py==3.1")
+    )
+    argv = build_argv(host(), ocean, tmp_path, tmp_path / "kept", "trixie")
+    assert "--include=python3,python3-pip,ca-certificates" in argv
+    before, install, after = (w for w in argv if w.startswith("--customize-hook"))
+    assert install.startswith('--customize-hook=chroot "$1" env ')
+    assert install.endswith(" python3 -m pip install --quiet veros==1.7.0 h5py==3.1")
+    assert {"PIP_CERT=/tmp/certificates.crt", "REQUESTS_CA_BUNDLE=/tmp/certificates.crt"} <= set(
+        install.split()
+    )
+    assert "-u PIP_TARGET " in install, "a setting of the user's own pip does not change where it installs"
+    assert '"${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}" "$1"/tmp/certificates.crt ||' in before
+    assert after.startswith('--customize-hook=rm "$1"/tmp/')
+
+
+def test_python_packages_of_a_tree(tmp_path: Path) -> None:
+    there = tmp_path / "usr/local/lib/python3.13/dist-packages"
+    for name in ("veros-1.7.0.dist-info", "charset_normalizer-3.5.3.dist-info", "veros"):
+        (there / name).mkdir(parents=True)
+    assert python_packages(tmp_path) == ("charset_normalizer 3.5.3", "veros 1.7.0")
+
+
+def test_the_key_of_an_image_without_python_packages_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    plain = ImageDefinition(name="m", suite="trixie", packages=("gcc",))
+    assert definition_key(plain, "trixie") == definition_key(replace(plain, name="n"), "trixie")
+    assert definition_key(replace(plain, pip=("veros==1.7.0",)), "trixie") != definition_key(plain, "trixie")
+    assert definition_key(plain, "trixie").startswith("c4ce4d5505bad4f2")
 
 
 def test_downloaded_packages_are_reused(tmp_path: Path) -> None:

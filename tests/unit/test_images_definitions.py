@@ -61,6 +61,9 @@ def test_those_that_come_with_it_hold_what_kernels_need() -> None:
             wanted = {"linux-image-amd64" if name.endswith("-generic") else "linux-image-cloud-amd64"}
         if name == "criu":
             wanted = {"criu"}
+        if name == "debian-ocean":
+            wanted = {"python3", "linux-image-cloud-amd64"}
+            assert found.pip == ("veros==1.7.0",)
         assert wanted <= set(found.packages)
     assert builtin_definition("no-such") is None
 

@@ -44,6 +44,16 @@ def test_without_a_signal_nothing_is_undone() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_run_under_nohup_goes_on_when_its_terminal_is_closed() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruptible(lambda: pytest.fail("nothing to undo")):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_ctrl_c_while_a_run_is_taken_down_keeps_its_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,7 @@ def test_every_mistake_is_shown_with_its_place(tmp_path: Path) -> None:
         ("nodes: [n1]", "1:8  nodes: keys with values are wanted here"),
         ("nodes:\n\tn1: {}", "not readable as YAML"),
         ("a: b", "1:1  a: unknown key"),
+        ("nodes: {n1: {}}\nssh_config: ~nobody-1/ssh", "2:13  ssh_config: there is no file "),
         ("nodes: {n1: &a {}, n2: *a}", "anchors (&name) and aliases (*name) are not used"),
     ],
 )
@@ -222,7 +223,7 @@ def test_patterns_and_ports_of_ansible(tmp_path: Path) -> None:
 
 def test_mistakes_in_ansible_s_ini_have_their_places(tmp_path: Path) -> None:
     text = "[fast\nn1\n[good]\nn1 ansible_port=no\nn2 word\n  n[3:1]\nn4 a='\n[good:vars]\nx\n"
-    text += "[b:children]\nc d=1\n"
+    text += "[b:children]\nc d=1\n[d]\ndb-[c:a]\n"
     assert mistakes(tmp_path, text, "hosts") == [
         'hosts:1:1  "[fast" is no heading such as [name], [name:children] or [name:vars]',
         'hosts:5:4  "word" is no NAME=VALUE',
@@ -230,6 +231,7 @@ def test_mistakes_in_ansible_s_ini_have_their_places(tmp_path: Path) -> None:
         "hosts:7:1  quotes do not match: No closing quotation",
         'hosts:9:1  "x" is no NAME=VALUE',
         'hosts:11:1  "d=1": a line below [b:children] names one group',
+        'hosts:13:1  "db-[c:a]": [c:a] is not a range of letters in alphabetical order',
     ]
     assert mistakes(tmp_path, "n1 ansible_port=no\n", "hosts") == [
         'hosts:1:17  n1.port: "no" is not a whole number'
@@ -327,9 +329,10 @@ def test_nodes_of_an_ldap_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     found = load_inventory("ldap://d.example:389/ou=hosts,dc=x", FakeHost())
     assert found.nodes == (InventoryNode(name="n1"), InventoryNode(name="n2", address="10.0.0.2"))
     assert asked["search_base"] == "ou=hosts,dc=x" and asked["search_filter"] == FILTER
-    _play_ldap3(monkeypatch, [{"cn": ["bad name"]}])
-    with pytest.raises(UsageError, match="no usable name"):
-        load_inventory("ldap://d.example/dc=x", FakeHost())
+    for name in ("bad name", "n1,n2"):
+        _play_ldap3(monkeypatch, [{"cn": [name]}])
+        with pytest.raises(UsageError, match="no usable name"):
+            load_inventory("ldap://d.example/dc=x", FakeHost())
     monkeypatch.setitem(sys.modules, "ldap3", None)
     with pytest.raises(UnavailableError, match="need the package ldap3"):
         load_inventory("ldap://d.example/dc=x", FakeHost())

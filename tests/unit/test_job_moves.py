@@ -12,6 +12,7 @@ from nearmetal.environments import Available, HoldsConnections, InstanceRequest,
 from nearmetal.environments.criu_connections import (
     connection_options,
     freezing_options,
+    waiting_options,
     write_configuration,
 )
 from nearmetal.environments.registry import backend_names, get_backend
@@ -200,6 +201,19 @@ def test_a_group_is_frozen_before_criu_looks_or_left_to_it(
     assert option == "--action-script"
     subprocess.run([script], env={**os.environ, "CRTOOLS_SCRIPT_ACTION": action}, check=True)
     assert (group / control).read_text().strip() == after
+
+
+@pytest.mark.parametrize(("line", "goes_on"), [("\n", True), ("", False)])
+def test_a_restore_waits_once_for_a_line_and_fails_without(tmp_path: Path, line: str, goes_on: bool) -> None:
+    os.mkfifo(hold := tmp_path / "a b")
+    option, script = waiting_options(hold, tmp_path)
+    assert option == "--action-script"
+    for action in ("pre-restore", "post-restore"):
+        subprocess.run([script], env={**os.environ, "CRTOOLS_SCRIPT_ACTION": action}, check=True)
+    waiting = subprocess.Popen([script], env={**os.environ, "CRTOOLS_SCRIPT_ACTION": "post-setup-namespaces"})
+    assert waiting.poll() is None
+    hold.write_text(line)  # opens the FIFO only when the script reads it
+    assert (waiting.wait() == 0) is goes_on
 
 
 def test_a_group_without_a_freezer_is_left_to_criu(tmp_path: Path) -> None:

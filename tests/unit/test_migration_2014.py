@@ -337,6 +337,9 @@ def test_printed_latencies_stand_beside_the_layer_that_they_are_of() -> None:
         ("throughput", 57.2, 8, 5.4),
         ("blast", 126.8, 6, 17.5),
         ("npb", 60.7, 59, 4.1),
+        ("latency", 102.0, 6, 13.6),
+        ("moves", 269.0, 12, 19.3),
+        ("rank", 117.0, 5, 17.8),
     ],
 )
 def test_a_plan_is_within_a_factor_of_two_of_runs_on_two_cores(

@@ -21,6 +21,7 @@ from nearmetal.model.workloads.script import Bounds, interpreter_of, meets, misn
         ("#!/bin/sh\necho", ("/bin/sh",)),
         ("#! /usr/bin/env -S python3 -u \n", ("/usr/bin/env", "-S python3 -u")),
         ("#!/bin/sh -e\r\n", ("/bin/sh", "-e")),
+        ("#!\t/bin/sh\t-e\t-x\n", ("/bin/sh", "-e\t-x")),
         ("#!sh\n", None),
         ("#!\n", None),
         ("echo\n#!/bin/sh", None),

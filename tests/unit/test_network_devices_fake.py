@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from nearmetal.environments import Tools
+from nearmetal.environments.holder import UserNamespaceHolder
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import MissingValue
 from nearmetal.host.facts.devices import (
@@ -24,6 +26,7 @@ from nearmetal.host.facts.devices import (
 )
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment
+from nearmetal.network.build import attempted_networks
 from nearmetal.network.devices import allocated
 from nearmetal.network.plan import NetworkRequest
 from nearmetal.testing.fake_host import FakeHost
@@ -160,6 +163,17 @@ def test_without_root_no_device_is_taken(tmp_path: Path) -> None:
     host = Card(tmp_path, {"a1": {}}, root=False)
     (said,) = ask(host, want(Attachment.PHYS, "a1", instances=1))
     assert isinstance(said, str) and said.startswith("attachment phys needs root")
+
+
+def test_without_root_each_of_several_arms_on_devices_has_its_reason(tmp_path: Path) -> None:
+    wants = [want(Attachment.PHYS, "a1"), want(Attachment.SRIOV, "a1")]
+    host, tools, label = FakeHost(root=False), Tools(directory=tmp_path), "nearmetal-check-1"
+    holder = UserNamespaceHolder(host=host, tools=tools, label=label, path="/proc/7/ns/user", pid=7)
+    with attempted_networks(label, wants, tmp_path, user_namespace_holder=holder, host=host) as found:
+        assert [str(error).partition(":")[0] for error in found] == [
+            "attachment phys needs root",
+            "attachment sriov needs root",
+        ]
 
 
 def test_virtual_functions_are_switched_on_and_off_again(card: Card) -> None:

@@ -242,6 +242,14 @@ def test_a_formula_without_a_finite_result_is_a_finding_without_a_band() -> None
         assert (found.low, found.high) == (None, None) and follows_text(found) == formula
 
 
+SHOWN = """\
+[table.shown]
+part = "p"
+quantity = "time"
+likeness = "same quantity"
+differs = "in nothing"
+rows = "workload"
+"""
 NUMBER = '[[number]]\nname = "n"\nwhat = "w"\nsource = "s"\nvalue = 1\nunit = "%"\n'
 CLAIM = '[[claim]]\nwhat = "w"\nsource = "s"\ndirection = "slower"\nnumber = "n"\n'
 MISTAKES = [
@@ -270,6 +278,12 @@ MISTAKES = [
     ),
     (NUMBER + CLAIM + "[claim.conditions]\nranks = [4, 2]\n", "[4, 2]", "", "the range is swapped"),
     (NUMBER + CLAIM + '[claim.conditions]\nlink = "fast"\n', '"fast"', "", "fast"),
+    (
+        TABLE.replace("[[table.derive]]", SHOWN + "[[table.derive]]"),
+        'rows = "workload"',
+        '"workload"',
+        '"ran" has no entry for the row "a"',
+    ),
     ("x = \n", "\n", "", "not readable as TOML: Invalid value"),
     ('x = "never closed\n', "\n", "", "not readable as TOML"),
 ]

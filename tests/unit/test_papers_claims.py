@@ -308,6 +308,29 @@ def test_a_machine_or_a_part_that_cannot_ask_says_so() -> None:
     assert 'no environment "container" on this machine' in next(iter(claims.values()))["reason"]
 
 
+def test_a_claim_on_an_arm_that_the_run_left_out_says_why(
+    measured: tuple[Series, tuple[PartResult, ...]],
+) -> None:
+    asked, found = measured
+    q2 = next(r for r in found if r.part.key == "q2")
+    assert q2.study is not None and q2.analysis is not None
+    gone = q2.part.places["container"]
+    kept = [a.name for a in q2.study.arms() if a.name != gone]
+    cells = tuple(c for c in q2.analysis.cells if gone not in (c.arm, c.baseline))
+    left = replace(
+        q2,
+        study=q2.study.with_arms(kept),
+        analysis=replace(q2.analysis, cells=cells),
+        provenance={"not_here": {gone: "lxc-start: exit status 1"}},
+    )
+    claims = told(asked, (left,))
+    about = claims[
+        "q2", "containers of one machine against shared memory: the largest overhead (MG, class C)"
+    ]
+    assert (about["held"], about["ours"]) == ("no verdict yet", [])
+    assert about["reason"] == "not measured: lxc-start: exit status 1"
+
+
 def test_the_claim_of_2009_is_answered_in_its_part() -> None:
     asked = two_vm.series(2)
     found = two_vm.result(asked.parts[0])
@@ -400,6 +423,58 @@ def test_a_table_of_ones_own_is_shown_in_its_own_quantities(
         assert ours["low"] < ours["value"] < ours["high"] and ours["value"] == pytest.approx(value, abs=0.01)
     assert [c["held"] for c in part["claims"]] == ["holds here", "holds here", "cannot be checked here"]
     assert part["claims"][2]["reason"] == "the study does not run hpl"
+
+
+SHOWN = """\
+[[table]]
+name = "times"
+what = "time"
+source = "Table 2"
+unit = "s"
+columns = ["compute"]
+rows = { CG-S = [1.0] }
+shown.rows = "benchmark"
+shown.part = "q2"
+shown.quantity = "time"
+shown.arm = "multinode"
+shown.likeness = "like it"
+shown.differs = "all"
+[[table]]
+name = "starts"
+what = "boot"
+source = "Table 3"
+unit = "s"
+columns = ["mean"]
+rows = { "our machine" = [43.5] }
+shown.rows = "environment"
+shown.part = "q2"
+shown.quantity = "boot time"
+shown.of = "boot"
+shown.likeness = "like it"
+shown.differs = "all"
+[[number]]
+name = "a time"
+what = "time of a process"
+source = "section 3"
+value = 12
+unit = "s"
+shown = { part = "q2", quantity = "time", arm = "multinode", likeness = "like it", differs = "all" }
+"""
+
+
+def test_a_figure_that_no_profile_has_says_so_and_a_boot_time_may_be_a_mean_alone(
+    measured: tuple[Series, tuple[PartResult, ...]],
+) -> None:
+    asked, found = measured
+    paper = read(OWN + SHOWN, "own.toml")
+    form: Any = series_json(asked, found, paper, results_dir="r", report="x")
+    (part,) = [p for p in form["parts"] if p["part"] == "q2"]
+    lacking = {b["what"]: b["lacking"] for b in part["published"]}
+    assert lacking["compute of CG-S, multinode"] == (
+        'not measured: "compute" is none of computation, communication, start of MPI'
+    )
+    assert lacking["time of a process"] == "not measured: no profile"
+    assert "43.5" in series_text(asked, found, paper)
 
 
 @pytest.mark.parametrize("overhead", [-0.5, 0.0, 0.25, 4.0])

@@ -57,14 +57,12 @@ def series(
     *,
     cores: int = 2,
     scale: Scale = Scale.SMALL,
-    images: frozenset[str] = frozenset(),
     devices: frozenset[str] = frozenset(),
 ) -> Series:
     offer = MachineOffer(
         cpus=tuple(range(cores)),
         cores=cores,
         stand_ins={"xen": stand_in},
-        images=images,
         devices=devices,
         own_kernel=lambda backend: backend in VIRTUAL,
     )
@@ -76,9 +74,7 @@ def series(
 @pytest.mark.parametrize("stand_in", [QEMU, XEN, StandIn(backend="namespaces")], ids=lambda s: str(s.backend))
 def test_every_part_is_a_study_that_its_own_file_holds(scale: Scale, cores: int, stand_in: StandIn) -> None:
     known = replace(catalog(), no_image=lambda _name, _own, _file: None)
-    made = series(
-        stand_in, cores=cores, scale=scale, images=frozenset({"ocean"}), devices=frozenset({VOLUME})
-    )
+    made = series(stand_in, cores=cores, scale=scale, devices=frozenset({VOLUME}))
     for p in made.parts:
         if p.study is None:
             assert p.key in ("npb", "kernels") and (cores == 1 or p.key == "kernels")
@@ -128,13 +124,10 @@ def test_a_dom0_without_help_of_the_processor_keeps_the_disks_of_the_files() -> 
     assert (guest.disk.kind, volume.disk.kind) == (XenDiskKind.FILE, XenDiskKind.LVM)
 
 
-def test_the_ocean_is_absent_by_name_until_its_image_is_imported() -> None:
-    ocean = part(series(), "ocean")
-    assert ocean.study is None and ocean.absent == 'there is no image "ocean"'
-    assert {o.what for o in ocean.left_out} == {"bare", "guest"}
-    assert all("import it as ocean" in o.remedy for o in ocean.left_out)
-    there = study(series(images=frozenset({"ocean"})), "ocean")
-    assert [w.ran for w in there.workloads] == ["veros"] and there.design.instance_counters
+def test_the_ocean_counts_what_guest_and_machine_account() -> None:
+    ocean = study(series(), "ocean")
+    assert [w.ran for w in ocean.workloads] == ["veros"] and ocean.design.instance_counters
+    assert {e.image for e in ocean.environments} == {"debian-ocean"}
 
 
 def test_the_kernels_are_those_of_guests_with_one_image() -> None:
@@ -245,7 +238,7 @@ def verified(trial: TrialRecord, of: Study, slow: str) -> TrialRecord:
 
 @pytest.fixture(scope="module")
 def measured() -> tuple[Series, tuple[PartResult, ...]]:
-    made = series(images=frozenset({"ocean"}))
+    made = series()
     return made, tuple(map(result, made.parts))
 
 
@@ -287,16 +280,25 @@ def test_every_claim_is_asked_by_a_part_and_answered(
     assert "2 ranks instead of 16" in npb["differs"] and "class S instead of C" in npb["differs"]
 
 
-def test_without_an_ocean_its_claim_says_why() -> None:
-    made = series()
+def test_a_claim_on_an_image_that_is_not_imported_says_so() -> None:
+    of = files(Scale.SMALL)
+    by_hand = replace(of.head.narrow, imports={"debian-ocean": "import it"})
+    made = narrow(
+        replace(of, head=replace(of.head, narrow=by_hand)),
+        MachineOffer(cpus=(0, 1), cores=2, stand_ins={"xen": QEMU}, own_kernel=lambda b: b in VIRTUAL),
+        seed=7,
+        max_time=900.0,
+    )
+    ocean = part(made, "ocean")
+    assert ocean.study is None and {o.what for o in ocean.left_out} == {"bare", "guest"}
     nothing = [
         PartResult(part=p, directory=None, study=None, analysis=None, records=(), why=p.absent or "no time")
         for p in made.parts
     ]
     form: Any = series_json(made, nothing, published(NAME), results_dir="r", report="x")
     claims = {c["what"]: c for p in form["parts"] for c in p["claims"]}
-    ocean = claims["the ocean does not differ significantly between Xen and CHAOS"]
-    assert (ocean["held"], ocean["reason"]) == (IMPOSSIBLE, 'there is no image "ocean"')
+    claim = claims["the ocean does not differ significantly between Xen and CHAOS"]
+    assert (claim["held"], claim["reason"]) == (IMPOSSIBLE, 'there is no image "debian-ocean"')
     assert sum(c["held"] == "no verdict yet" for c in claims.values()) == len(claims) - 2
 
 

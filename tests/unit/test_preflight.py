@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from nearmetal.errors import UsageError
+from nearmetal.environments import Available, Unavailable
+from nearmetal.environments.containers.namespaces import Namespaces
+from nearmetal.environments.qemu.backend import Qemu
+from nearmetal.environments.xen.backend import Xen
+from nearmetal.errors import UnavailableError, UsageError
 from nearmetal.model.environments.guest import GuestSettings
-from nearmetal.model.study import Arm, CommandWorkload, Design, Environment, Placement, Study
+from nearmetal.model.study import Arm, CommandWorkload, Companion, Design, Environment, Placement, Study
+from nearmetal.node.progress import Silent
+from nearmetal.node.survey.available import usable_arms, usable_backends
 from nearmetal.node.survey.preflight import require_commands, seen_directories
 from nearmetal.testing.fake_host import FakeHost
 
@@ -70,3 +78,26 @@ def test_the_working_directory_is_shared_where_an_instance_would_not_see_it(tmp_
     assert seen_directories(asked, arm, Path("/home/me/work")) == ()
     other, in_image = study("./app", environment=replace(BOX, image="debian-mpi"))
     assert seen_directories(other, in_image, Path("/home/me/work")) == (Path("/home/me/work"),)
+
+
+def test_a_baseline_that_cannot_run_is_named_with_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    for backend, reason in ((Qemu, "no QEMU"), (Namespaces, "no namespaces")):
+        answer = Unavailable(reason=reason, remedy="install it")
+        monkeypatch.setattr(backend, "check", lambda *_, answer=answer: answer)
+    asked, _ = study("./app")
+    vm = Environment(name="vm", backend="qemu", image="own", placements=("1x1",))
+    machine: Any = SimpleNamespace(host=FakeHost(), tools=None, cpus=(0,), cores=1)
+    with pytest.raises(UnavailableError, match="the baseline box cannot run here: no namespaces; install it"):
+        usable_arms(machine, replace(asked, environments=(vm, BOX)), Silent())
+
+
+def test_the_backend_of_a_companion_is_checked_beside_guests_on_another_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Xen, "check_environment", lambda *_: Available(version="Xen 4.19"))
+    monkeypatch.setattr(Namespaces, "check", lambda *_: Available(version="Linux 6.18"))
+    beside = Companion(argv=("vmstat", "1"), backend="namespaces")
+    vm = Environment(name="vm", backend="xen", image="own", beside=beside, placements=("1x1",))
+    machine: Any = SimpleNamespace(host=FakeHost(), tools=None)
+    found = usable_backends(machine, replace(study("./app")[0], environments=(vm,)), Silent())
+    assert set(found.backends) == {"xen", "namespaces"} and found.elsewhere == {"vm": None}

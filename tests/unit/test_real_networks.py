@@ -98,6 +98,17 @@ def test_every_network_has_addresses_of_its_own() -> None:
     assert len(plan_ends([NetworkSettings(subnet="192.168.7.0/29")], 6, 0)[0].inner) == 6
 
 
+@pytest.mark.parametrize(("count", "prefix"), [(254, 24), (255, 23), (510, 23), (511, 22)])
+def test_the_network_of_the_routers_holds_all_of_them(count: int, prefix: int) -> None:
+    wide = [NetworkSettings(subnet=f"172.{n}.0.0/16") for n in (20, 21)]
+    first, second = plan_ends(wide, count, 255)
+    for ends in (first, second):
+        (below,) = {address.network for address in ends.below}
+        assert below.prefixlen == prefix and len(set(ends.below)) == count
+        assert not {address.ip for address in ends.below} & {below[0], below[-1]}
+    assert not first.below[0].network.overlaps(second.below[0].network)
+
+
 def test_each_attachment_of_machines_has_a_shape() -> None:
     assert set(SHAPES) == set(BETWEEN_MACHINES)
 

@@ -102,6 +102,15 @@ def test_a_schedule_of_another_kind_is_refused(directory: ResultsDirectory) -> N
         directory.plan()
 
 
+@pytest.mark.parametrize("damage", [{"slices": [8]}, {"work": {"cg": 5}}, {"arms": 1}, {"seed": "x"}])
+def test_a_damaged_plan_is_a_corrupt_one(directory: ResultsDirectory, damage: dict[str, object]) -> None:
+    file = directory.path / "plan.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
+    with pytest.raises(RecordsError, match="corrupt") as e:
+        directory.plan()
+    assert e.value.where == str(file)
+
+
 def test_two_runs_in_one_second_get_directories_of_their_own(tmp_path: Path) -> None:
     names = {ResultsDirectory.create(tmp_path, "q", study_yaml="").name for _ in range(5)}
     assert len(names) == 5
@@ -218,6 +227,16 @@ def test_corrupt_in_the_middle_names_the_line(directory: ResultsDirectory) -> No
     file.write_bytes(to_line(record(0, 0)) + b'{"schema":1,"run":\n' + to_line(record(0, 1)))
     with pytest.raises(RecordsError) as e:
         tuple(directory.trials())
+    assert e.value.where == f"{file}:2"
+
+
+@pytest.mark.parametrize("name", ["run", "arm"])
+def test_a_name_that_is_not_utf_8_is_a_corrupt_record(directory: ResultsDirectory, name: str) -> None:
+    file = directory.path / "trials" / "w.jsonl"
+    bad = to_line(record(0, 1)).replace(f'"{name}":"'.encode(), f'"{name}":"'.encode() + b"\xff")
+    file.write_bytes(to_line(record(0, 0)) + bad + to_line(record(0, 2)))
+    with pytest.raises(RecordsError, match="corrupt record") as e:
+        directory.trials()
     assert e.value.where == f"{file}:2"
 
 
@@ -359,8 +378,9 @@ def test_a_study_that_is_not_utf_8_is_a_corrupt_one(directory: ResultsDirectory)
         _ = directory.study_yaml
 
 
-def test_files_with_names_that_are_no_text_are_closed_and_verified(directory: ResultsDirectory) -> None:
-    odd = directory.path / "logs" / os.fsdecode(b"odd-\xff")
+@pytest.mark.parametrize("name", [b"odd-\xff", b"odd-\x0c", "odd-\u2028-\x85".encode()])
+def test_files_with_odd_names_are_closed_and_verified(directory: ResultsDirectory, name: bytes) -> None:
+    odd = directory.path / "logs" / os.fsdecode(name)
     odd.write_text("said")
     directory.close()
     assert directory.verify().ok

@@ -21,6 +21,7 @@ from nearmetal.records.codec import to_line
 from nearmetal.report.charts.cells import APART, MOST_POINTS, absolute, charts_of, ecdf, floor, points
 from nearmetal.report.charts.chart import FILE, PAGE, Chart
 from nearmetal.report.charts.drawing import parts_of, specification, svg
+from nearmetal.report.charts.series import overheads
 from nearmetal.report.forms.figures import Format, figures, write_figures
 from nearmetal.report.seen import RecordIndex, share_text
 
@@ -65,6 +66,21 @@ def test_names_of_environments_stay_text_in_a_chart() -> None:
     assert chart is not None
     root = ElementTree.fromstring(svg(chart, FILE))
     assert evil in ["".join(e.itertext()) for e in root.iter() if e.tag.endswith("text")]
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [((-0.2, 0.0, 0.6), {"−20", "0", "+20", "+40", "+60"}), ((-0.5, 9.0, 99.0), {"1", "10", "100"})],
+)
+def test_numbers_of_an_axis_are_signed_but_for_zero_and_thinned_where_it_is_logarithmic(
+    ends: tuple[float, float, float], words: set[str]
+) -> None:
+    low, overhead, high = ends
+    cells = [replace(c, low=low, overhead=overhead, high=high) for c in sample.analysis().cells[:1]]
+    chart = overheads(cells, str)
+    assert chart is not None
+    root = ElementTree.fromstring(svg(chart, FILE))
+    assert words <= {"".join(e.itertext()) for e in root.iter() if e.tag.endswith("text")}
 
 
 def test_causes_and_roofs_are_drawn_where_there_are_any() -> None:

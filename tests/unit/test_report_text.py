@@ -8,9 +8,12 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.golden import sample_analysis as sample
 
+from nearmetal.model.change import replace
 from nearmetal.report.forms import latex, markdown
 from nearmetal.report.page.markup import Markup, escape, join, table, tag
+from nearmetal.report.sheet import Grid, Leaf, markdown_of
 from nearmetal.report.text import clean, one_line, plural, slug, thin, tight
 
 HOSTILE = (
@@ -74,6 +77,18 @@ def test_latex_has_no_live_character(text: str) -> None:
     assert escaped.isascii()
     bare = re.sub(r"\\(text\w+\{\}|[{}$&#%_,]|dots\{\}|\w+)|\$[^$]*\$|\{\[\}|\{\]\}", "", escaped)
     assert not set("\\{}$&#%_^~") & set(bare.replace("~", "", text.count("\u00a0")))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_units_and_heads_are_single_cells_of_markdown_tables(text: str) -> None:
+    analysis = sample.analysis()
+    one = replace(analysis, cells=(replace(analysis.cells[0], unit=text),))
+    heads = Grid(title="t", heads=(text, "value"), rows=((text, "1"),))
+    leaf = Leaf(key="k", title="t", blocks=(heads,))
+    for form, columns in ((markdown.markdown_text(sample.study(), one), 7), (markdown_of(leaf), 2)):
+        (table_lines,) = re.findall(r"(?:^\|.*\|\n?)+", form, re.MULTILINE)
+        for line in table_lines.splitlines():
+            assert len(re.findall(r"(?<!\\)\|", line)) == columns + 1, line
 
 
 @pytest.mark.parametrize("text", HOSTILE)

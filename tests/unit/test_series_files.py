@@ -385,7 +385,6 @@ def test_every_part_and_claim_of_a_built_in_study_has_its_arms(name: str, scale:
     here = replace(
         offer(cores),
         stand_ins=first,
-        images=frozenset(files.head.narrow.imports),
         own_kernel=lambda backend: backend != "native",
     )
     series = narrow(files, here, seed=1, max_time=60.0)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nearmetal.environments import storage
 from nearmetal.environments.storage import device_user, mounted_once, volume, why_not
 from nearmetal.errors import RunError, TrialFailedError
 from nearmetal.host import Completed, namespaces
@@ -122,6 +123,18 @@ def test_a_device_that_is_mounted_is_in_use() -> None:
     files = {"/proc/self/mountinfo": MOUNTS, "/proc/swaps": "Filename Type Size Used Priority\n"}
     assert device_user(FakeHost(files=files), "7:0") == "it is mounted on /run/nearmetal/x/m n"
     assert device_user(FakeHost(files=files), "999:0") is None
+
+
+def test_a_disk_whose_partition_is_held_is_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of a volume group, whose volumes are mounted under the numbers of other devices."""
+    monkeypatch.setattr(storage, "BLOCK_DEVICES", tmp_path)
+    part = tmp_path / "8:0" / "sda1"
+    for directory in (tmp_path / "8:0" / "holders", part / "holders" / "dm-0", tmp_path / "8:16" / "holders"):
+        directory.mkdir(parents=True)
+    (part / "partition").write_text("1\n")
+    files = {f"{part}/dev": "8:1\n", "/proc/self/mountinfo": MOUNTS, "/proc/swaps": "Filename\n"}
+    assert device_user(FakeHost(files=files), "8:0") == "held by dm-0"
+    assert device_user(FakeHost(files=files), "8:16") is None
 
 
 def test_notes_of_what_stands_elsewhere(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from nearmetal.report import series_page
 from nearmetal.report.seen import RecordIndex
 from nearmetal.report.series import PartResult, series_json, series_text
 from nearmetal.report.series_page import write_series
+from nearmetal.report.tables.instances import value_of
 from nearmetal.run.estimate import estimate
 from nearmetal.run.series import offer_planned
 from nearmetal.samplers import Header, Sample, SampleSection
@@ -416,6 +417,35 @@ def test_containers_tell_what_their_groups_do() -> None:
     assert found.instances == ({"user": 0.75, "system": 0.125},) * 2
     assert found.rates == {"blocks received": 2048.0} and found.memory == {}
     assert found.run_delay is None and found.accounting is None and found.clock_error is None
+    assert value_of(found, "instance 2.user") == 0.75
+    unknown = ("instance 0.user", "instance 3.user", "instance x.user", "cpu.user", "node")
+    assert [value_of(found, key) for key in unknown] == [None] * 5
+
+
+def test_an_instance_that_was_not_counted_keeps_its_place() -> None:
+    asked = study(series(2, virtual=False), "cores")
+    arm = next(a for a in asked.arms() if a.placement.instances == 2)
+    plan = make_plan(asked, blocks=2)
+    metric = SimulatedMetric(workload="lammps", metric="wall", unit="s", better=Better.LOWER, value=1.0)
+    own = [
+        r
+        for r in simulate(asked, plan, metrics=[metric], overheads={}, spread=Spread())
+        if r.arm == arm.name and not r.aa
+    ]
+
+    def counted(first: float | None, second: float | None) -> dict[str, dict[str, float | None]]:
+        users = enumerate((first, second))
+        return {f"runs.lammps.instance.nm1-{i}": {"seconds": 1.0, "user": u, "system": 0.0} for i, u in users}
+
+    def users(*counters: dict[str, dict[str, float | None]]) -> list[float | None]:
+        trials = [replace(r, counters=c) for r, c in zip(own, counters, strict=True)]
+        found = instance_figures(arm, "lammps", trials)
+        assert found is not None
+        return [shares.get("user") for shares in found.instances]
+
+    assert users(counted(0.25, 0.75), counted(None, 0.75)) == [0.25, 0.75]
+    assert users(counted(None, 0.75), counted(None, 0.75)) == [None, 0.75]
+    assert users(counted(None, None), counted(None, None)) == []
 
 
 def test_a_figure_of_a_place_that_was_not_measured_is_left_open() -> None:

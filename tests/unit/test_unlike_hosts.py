@@ -105,12 +105,13 @@ def test_a_guest_that_has_seen_the_processor_is_not_restored_on_a_lesser_one(
     assert "lacks avx2" in answers[1].text and answers[1].remedy
 
 
-def test_a_guest_is_not_started_from_the_checkpoint_of_another_processor(tmp_path: Path) -> None:
+def test_a_guest_is_not_started_from_the_checkpoint_of_another_processor_or_qemu(tmp_path: Path) -> None:
     """The directory may lie on a file system that several machines share."""
     base = GuestBase(
         kernel=tmp_path / "kernel", initramfs=tmp_path / "initramfs", root=tmp_path / "root", cache=tmp_path
     )
-    for file in (base.kernel, base.initramfs):
+    qemu = tmp_path / "qemu-system-x86_64"
+    for file in (base.kernel, base.initramfs, qemu):
         file.touch()
     request = InstanceRequest(
         label="l",
@@ -127,12 +128,14 @@ def test_a_guest_is_not_started_from_the_checkpoint_of_another_processor(tmp_pat
         file.write_text("state")
         made.append(file)
 
-    tools, settings = Tools(directory=tmp_path), GuestSettings()
-    files = [
-        checkpoint(base, request, tools, settings, Accelerator.KVM, frozenset(flags.split()), make)
-        for flags in ("fpu avx2", "avx2 fpu", "fpu")
-    ]
+    def start(flags: str) -> Path:
+        tools, settings, features = Tools(directory=tmp_path), GuestSettings(), frozenset(flags.split())
+        return checkpoint(base, request, tools, settings, Accelerator.KVM, features, make, program=qemu)
+
+    files = [start(flags) for flags in ("fpu avx2", "avx2 fpu", "fpu")]
     assert files[0] == files[1] != files[2] and len(made) == 2
+    os.utime(qemu, (0, 0))  # another version was installed
+    assert start("fpu") != files[2] and len(made) == 3
 
 
 @pytest.mark.parametrize("attachment", Attachment)

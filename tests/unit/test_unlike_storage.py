@@ -12,6 +12,7 @@ from nearmetal.model.change import replace
 from nearmetal.model.record import JsonValue
 from nearmetal.model.study import CommandWorkload, Design, Environment, Placement, Storage, StorageKind, Study
 from nearmetal.node.trial import DiskWrites
+from nearmetal.run import run
 from nearmetal.run.unlike_storage import storage_remedy, unlike_storage
 
 DD = ("dd", "if=/dev/zero", "of=out", "bs=1M")
@@ -104,6 +105,14 @@ def test_the_remedy_is_a_command_line_that_runs(tmp_path: Path) -> None:
     ]
     (workload,) = study(*shlex.split(remedy)[5:]).commands
     assert workload.storage_name
+
+
+def test_an_argument_may_be_longer_than_a_file_name(tmp_path: Path) -> None:
+    script = "true;" * 100
+    command = f"nearmetal weigh native qemu -- {shlex.join(('sh', '-c', script))}"
+    told = study("sh", "-c", script)
+    assert shlex.split(storage_remedy(told, command, tmp_path, set()))[-1] == script
+    assert run._written(told, since=0.0) == set()
 
 
 def test_a_study_is_told_which_storage_to_write(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from nearmetal.model.roof import DGEMM, MeasuredRoof
 from nearmetal.model.scope import Scope
 from nearmetal.model.series import Scale, Series
 from nearmetal.model.study import Better
-from nearmetal.plan import make_plan
+from nearmetal.plan import FIXED_FROM, make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published, read
 from nearmetal.report.seen import RecordIndex
@@ -325,6 +325,13 @@ def test_a_plan_of_the_curve_is_within_a_factor_of_two_of_a_run_on_two_cores() -
     """What was run in 100 s on two cores where guests are emulated, without other work."""
     guess = planned(series(), "curve", 100.0)
     assert near(guess, 103, 5.5), guess
+
+
+def test_a_plan_says_how_few_rounds_there_are_if_the_first_look_is_not_reached() -> None:
+    """What was run in 309 s on two cores where guests are emulated: 5 rounds of 40.6 s."""
+    guess = planned(series(), "machines", 309.0)
+    assert 4 <= guess.least_blocks <= 10 and guess.block_seconds == pytest.approx(40.6, rel=0.25)
+    assert planned(series(), "machines", 900.0).least_blocks > FIXED_FROM
 
 
 def test_the_estimate_counts_messages_over_tcp_and_guests_that_boot_at_the_same_time() -> None:

@@ -144,6 +144,10 @@ def test_any_text_is_read(text: str) -> None:
     assert [m.name for m in found.metrics] == list(COLUMNS) and all(m.reason for m in found.metrics)
 
 
+def test_a_line_that_is_far_too_long_is_read() -> None:
+    assert all(m.reason for m in parsed(f"1.98,{'x' * 200_000}").metrics)
+
+
 @given(st.integers(0, len(PRINTED)), st.text(max_size=5), st.integers(0, 40))
 def test_any_truncation_and_damage_is_read(at: int, other: str, length: int) -> None:
     for text in (PRINTED[:at], PRINTED[:at] + other + PRINTED[at + length :]):

@@ -14,8 +14,8 @@ typedef struct {
     Flow flow;
 } Bt;
 
-/* Between the walls: from the exact solution on both walls of each axis, blended linearly, the three blends P
-   put together as the definition has it. */
+/* Compute the initial fields at a point between the walls. For each axis, the exact solution on both walls is
+   interpolated linearly. The three interpolations P are combined as the definition says. */
 static void begin_at(double xi, double eta, double zeta, double fields[CFD_FIELDS]) {
     const double at[AXES] = {xi, eta, zeta};
     double blend[AXES][CFD_FIELDS];
@@ -90,7 +90,7 @@ static double work_of(const Bt *s, long iterations) {
     return (double)iterations * n * (28023.7 - n * (17655.7 - n * 3478.8));
 }
 
-/* A unit is one time step. */
+/* Run a slice. A unit of work is one time step. */
 static void slice(void *state, long units, Slice *out) {
     Bt *s = state;
     MPI(MPI_Barrier(MPI_COMM_WORLD));

@@ -1,8 +1,8 @@
 /* How BT's grid is divided among the ranks, and how a rank stores its part.
 
-   On q x q ranks the grid is cut into q x q x q cells and every rank holds q of them, along a diagonal: each
-   layer of cells across any axis has one of every rank. A sweep along an axis keeps all ranks at work from
-   its first layer to its last, and what it hands on always goes to the same rank. */
+   On q x q ranks the grid is divided into q x q x q cells, and every rank holds q of them along a diagonal:
+   each layer of cells across any axis contains one cell of every rank. So all ranks work during a whole sweep
+   along an axis, and a rank always sends to the same neighbour. */
 #ifndef NEARMETAL_BT_CELLS_H
 #define NEARMETAL_BT_CELLS_H
 
@@ -14,10 +14,10 @@
 enum { X, Y, Z, AXES };
 enum { GHOSTS = 2 };
 
-/* Points are counted from the cell's own first. Inner points are those off the walls of the grid. In memory
-   the planes (k) follow each other, in a plane the fields, in a field the rows (j). A row is one group of
-   lanes, of which the last hold what comes before the inner points, and the groups that hold those; what
-   comes behind them may lie in the first group of the next row. */
+/* Points are numbered from the first point of the cell. Inner points are those that are not on the walls of
+   the grid. In memory, an array consists of planes (k), a plane of fields, and a field of rows (j). A row
+   begins with one group of lanes, whose last lanes hold the points before the inner points; then follow the
+   groups with the inner points. Points after these may be in the first group of the next row. */
 typedef struct {
     int layer[AXES];            /* which of the q along each axis */
     int first[AXES];            /* point in the whole grid */
@@ -37,22 +37,22 @@ typedef struct {
     Cell *cell;                    /* q of them */
 } Cells;
 
-/* Fails where the ranks are no square or more than the points allow. */
+/* Divide the grid among the ranks. Fails if their number is not a square, or too large for the grid. */
 Cells cells_make(int n, const World *world);
 void cells_free(Cells *cells);
 
-/* Memory for the fields. */
+/* Return the bytes that the fields need. */
 size_t cells_need(const Cells *cells);
 void cells_take(Cells *cells, Arena *arena);
 
-/* The own cell in a layer across an axis. */
+/* Return this rank's cell in a layer across an axis. */
 Cell *cells_layer(const Cells *cells, int axis, int layer);
 
 static inline int inner_points(const Cell *cell, int axis) {
     return cell->end[axis] - cell->begin[axis];
 }
 
-/* The groups of lanes that hold them. */
+/* Return the number of groups of lanes that the inner points take along an axis. */
 static inline int inner_groups(const Cell *cell, int axis) {
     return (inner_points(cell, axis) + LANES - 1) / LANES;
 }
@@ -61,14 +61,14 @@ static inline long point_at(const Cell *cell, int i, int j, int k) {
     return i + j * cell->step[Y] + k * cell->step[Z];
 }
 
-/* Numbers in a plane of one field. */
+/* Return the largest number of values in a plane of one field, over all cells. */
 long cells_largest_field(const Cells *cells);
 
-/* Inner points along any axis. */
+/* Return the largest number of inner points along any axis, over all cells. */
 int cells_longest(const Cells *cells);
 
-/* u of every point, from its place in the unit cube; the ghosts too. What lies outside of the cube only ever
-   meets factors of 0: it is made a gas at rest, with which computing is harmless. */
+/* Set u at every point, including ghosts, from the point's position in the unit cube. Points outside of the
+   cube are only multiplied by 0; they get the values of a gas at rest, which cause no invalid operations. */
 typedef void FieldsAt(double xi, double eta, double zeta, double fields[CFD_FIELDS]);
 void cells_fill(const Cells *cells, FieldsAt *fields_at);
 

@@ -1,4 +1,4 @@
-/* What BT is held against: residuals and errors, and their published values. */
+/* The verification of BT: residuals and errors, and their published values. */
 #ifndef NEARMETAL_BT_CHECK_H
 #define NEARMETAL_BT_CHECK_H
 
@@ -16,10 +16,11 @@ typedef struct {
 
 extern const BtClass bt_classes[BT_CLASSES];
 
-/* Of the flow now, on all ranks. Computes a right-hand side. */
+/* Compute the residuals and errors of the current flow over all ranks. This computes a right-hand side. */
 void bt_norms(Flow *flow, double residual[CFD_FIELDS], double error[CFD_FIELDS]);
 
-/* Is the flow now as published for its class? The two texts get expected and found. */
+/* Return whether the current flow is as published for its class. The texts get the expected and the found
+ * values. */
 bool bt_check(Flow *flow, size_t class, Text *expected, Text *found);
 
 #endif

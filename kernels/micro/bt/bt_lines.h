@@ -10,7 +10,7 @@
 #include "cfd.h"
 #include "lanes.h"
 
-/* What elimination keeps of a point: W(i) = change - sum of column[c] * W(i+1)[c]. */
+/* The result of the elimination for a point: W(i) = change - sum of column[c] * W(i+1)[c]. */
 typedef struct {
     Lanes column[CFD_FIELDS][CFD_FIELDS], change[CFD_FIELDS];
 } Kept;
@@ -20,8 +20,8 @@ typedef struct {
     Lanes w[CFD_FIELDS];
 } Solved;
 
-/* Times the time step: of fluxes, of all fields' second differences, of viscosity across and along the line,
-   of the conduction of heat. */
+/* Factors, multiplied by the time step: of the fluxes, of the second differences of all fields, of viscosity
+   across and along the line, and of heat conduction. */
 typedef struct {
     double flux, spread, across, along, heat;
 } LineFactors;
@@ -40,12 +40,13 @@ typedef struct {
     int groups, points;
 } Lines;
 
-/* before: what was kept of the points before the first, by group; NULL where they lie on a wall.
-   kept: by point, by group. */
+/* Eliminate along the lines. before: results for the points before the first ones, by group; NULL if these
+   are on a wall. kept: gets the results by point, then by group. */
 void lines_eliminate(const Lines *lines, const LineFactors *factors, const Kept *before, Kept *kept);
 
-/* behind: of the points behind the last, by group; NULL: on a wall. The changes of U replace rhs or are added
-   to u. first: gets W of the first points unless it is NULL. */
+/* Substitute back along the lines. behind: W of the points after the last ones, by group; NULL if these are
+   on a wall. The changes of U replace rhs or are added to u. first: gets W of the first points, unless it is
+   NULL. */
 typedef enum { REPLACE_RHS, ADD_TO_U } Outcome;
 void lines_substitute(const Lines *lines, const Kept *kept, const Solved *behind, Outcome outcome,
                       Solved *first);

@@ -1,4 +1,4 @@
-/* BT's right-hand side: the change of u in a time step that the flow's equations and the forcing call for. */
+/* BT's right-hand side: the change of u in a time step by the equations of the flow and the forcing. */
 #ifndef NEARMETAL_BT_RHS_H
 #define NEARMETAL_BT_RHS_H
 
@@ -14,16 +14,17 @@ typedef struct {
 
 RhsFactors rhs_factors(int n, double dt);
 
-/* Weights of the stencils, by cell. */
+/* Return the bytes for the weights of the stencils of all cells. */
 size_t rhs_weights_need(const Cells *cells);
 void rhs_weights(const Cells *cells, const RhsFactors *factors, Arena *arena);
 
-/* A worker's memory: what the points of three planes are asked for by their neighbours. */
+/* Return the bytes of a worker's memory: the derived quantities of three planes, which the stencils of
+   neighbouring points use. */
 size_t rhs_derived_need(const Cells *cells);
 
-/* Before the first of several planes k in ascending order, ... */
+/* Prepare to compute planes k in ascending order, from plane k on. */
 void rhs_begin(const Cell *cell, double *derived, int k);
-/* ... and each of them. */
+/* Compute the next plane. */
 void rhs_plane(const Cells *cells, const Cell *cell, const RhsFactors *factors, double *derived, int k);
 
 #endif

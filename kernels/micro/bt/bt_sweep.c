@@ -7,8 +7,8 @@
 #include "bt_turn.h"
 #include "fail.h"
 
-/* A sweep takes a cell slab by slab: planes k for the lines along x and y, rows j of all planes for those
-   along z. The lines of a slab lie side by side along another axis. */
+/* A sweep processes a cell in slabs: planes k for lines along x and y, and rows j of all planes for lines
+   along z. The lines of a slab are next to each other along another axis. */
 static const int slabs_along[AXES] = {Z, Z, Y};
 static const int groups_along[AXES] = {Y, X, X};
 
@@ -20,7 +20,7 @@ static long slabs_of(const Cell *cell, int axis) {
     return inner_points(cell, slabs_along[axis]);
 }
 
-/* Groups of all slabs. */
+/* Return the number of groups of lanes in all slabs of a cell. */
 static size_t groups_across(const Cell *cell, int axis) {
     return (size_t)slabs_of(cell, axis) * (size_t)groups_of(cell, axis);
 }
@@ -29,7 +29,8 @@ static size_t kept_of(const Cell *cell, int axis) {
     return groups_across(cell, axis) * (size_t)inner_points(cell, axis);
 }
 
-/* Of the cells that are not last along their lines, in the axis that needs most. */
+/* Return the bytes that elimination keeps for cells that are not the last along their lines, for the axis
+   that needs most. */
 static size_t kept_need(const Cells *cells) {
     size_t most = 0;
     for (int axis = 0; axis < AXES; axis++) {
@@ -90,7 +91,7 @@ void bt_flow_free(Flow *flow) {
     free(flow->worker);
 }
 
-/* Lines to be solved together. `at`: their first group among all of the cell's. */
+/* Lines that are solved together. at: index of their first group among all groups of the cell. */
 typedef struct {
     const Flow *flow;
     const Cell *cell;
@@ -100,7 +101,8 @@ typedef struct {
     Lines lines;
 } Bundle;
 
-/* Lines along x are turned, u at once, rhs where it is needed; others are solved where they lie. */
+/* Return the lines of a bundle. Lines along x are transposed: u now, rhs when it is needed. Others are solved
+ * in place. */
 static Lines lines_of(const Bundle *b) {
     const Cell *cell = b->cell;
     int left = groups_of(cell, b->axis) - b->group;
@@ -155,7 +157,7 @@ static void eliminate(const Bundle *b, Kept *kept) {
     lines_eliminate(&b->lines, &b->flow->lines[b->axis], before, kept);
 }
 
-/* A slab on the way there; in the last layer also back. */
+/* Eliminate a slab. In the last layer of cells, also substitute it. */
 static void eliminate_slab(const Flow *flow, const Cell *cell, const Worker *worker, int axis, int slab,
                            Kept *kept) {
     bool last = cell->layer[axis] == flow->cells.q - 1;
@@ -173,7 +175,7 @@ static void eliminate_slab(const Flow *flow, const Cell *cell, const Worker *wor
     }
 }
 
-/* A slab on the way back, but in the last layer. */
+/* Substitute a slab of a cell that is not in the last layer. */
 static void substitute_slab(const Flow *flow, const Cell *cell, const Worker *worker, int axis, int slab,
                             const Kept *kept) {
     for (int group = 0; group < groups_of(cell, axis); group += BUNDLE) {
@@ -182,7 +184,7 @@ static void substitute_slab(const Flow *flow, const Cell *cell, const Worker *wo
     }
 }
 
-/* What a thread does with its share of a cell's slabs. */
+/* The work of a thread on its share of a cell's slabs. */
 typedef struct {
     const Flow *flow;
     const Cell *cell;
@@ -209,8 +211,8 @@ static void residual_work(const Task *task, const Worker *worker, int begin, int
         rhs_plane(&task->flow->cells, cell, &task->flow->rhs, worker->derived, cell->begin[Z] + slab);
 }
 
-/* The sweep along x goes plane by plane, so it takes each from the right-hand side and, where all of the grid
-   is one cell, hands it to the sweep along y while it is in the cache. */
+/* The sweep along x processes one plane after the other. It computes the right-hand side of each plane before
+   and, if the whole grid is one cell, does the sweep along y after, while the plane is in the cache. */
 static void eliminate_work(const Task *task, const Worker *worker, int begin, int end) {
     const Flow *flow = task->flow;
     const Cell *cell = task->cell;

@@ -1,4 +1,5 @@
-/* A time step of BT: right-hand side, then the three factors of the approximate factorisation in turn. */
+/* A time step of BT: the right-hand side, then a sweep for each of the three factors of the approximate
+ * factorisation. */
 #ifndef NEARMETAL_BT_SWEEP_H
 #define NEARMETAL_BT_SWEEP_H
 
@@ -7,7 +8,7 @@
 #include "bt_lines.h"
 #include "bt_rhs.h"
 
-/* What one thread works in. */
+/* The memory of one thread. */
 typedef struct {
     double *derived; /* of bt_rhs.c */
     Lanes *u, *rhs;  /* of a bundle along x, turned so that its lines are lanes */
@@ -25,11 +26,11 @@ typedef struct {
     Kept *kept; /* of all cells whose lines go on in another */
 } Flow;
 
-/* Fails where the ranks do not fit. */
+/* Create the flow. Fails if the number of ranks does not fit; see cells_make(). */
 Flow bt_flow(int n, double dt, int threads, Pages pages, const World *world, Arena *arena);
 void bt_flow_free(Flow *flow);
 
-/* rhs of all inner points, times dt. */
+/* Compute the right-hand side, times dt, at all inner points. */
 void bt_residual(Flow *flow);
 
 void bt_step(Flow *flow);

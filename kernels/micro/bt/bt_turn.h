@@ -1,5 +1,5 @@
-/* Lines along x for the solver of BT: groups of lanes are lines side by side along y, so what lies in rows is
-   turned into a buffer of points, and back. */
+/* Lines along x for the solver of BT. The solver needs neighbouring lines (along y) in the lanes of a vector,
+   so rows are transposed to a buffer, and back. */
 #ifndef NEARMETAL_BT_TURN_H
 #define NEARMETAL_BT_TURN_H
 

@@ -44,9 +44,9 @@ static int row_begin(const Cg *s, int rank) {
     return (int)share_begin(s->n, rank, s->world.size);
 }
 
-/* Every rank gets all of v. After step k a rank holds the parts of its aligned group of 2^k ranks, which lie
-   next to each other; groups change places with their neighbours. The message pattern is the same under every
-   MPI library, which a library's own choice of algorithm is not. */
+/* Gather all parts of v on every rank. After step k a rank holds the parts of its aligned group of 2^k ranks,
+   which are contiguous; in each step, neighbouring groups exchange their parts. So the message pattern is the
+   same with every MPI library, unlike that of MPI_Allgather. */
 static void gather(Cg *s, double *v) {
     for (int group = 1; group < s->world.size; group *= 2) {
         int mine = s->world.rank / group * group, other = mine ^ group, partner = s->world.rank ^ group;
@@ -58,8 +58,8 @@ static void gather(Cg *s, double *v) {
 }
 
 #ifdef __AVX512F__
-/* Sixteen products at a time, and their successors fetched ahead: a core by itself keeps too few lines of a
-   matrix larger than its caches on the way. */
+/* Compute the product of a row, sixteen elements at a time, and prefetch the following ones. Without this, a
+   core has too few cache lines of a large matrix in flight. */
 static inline double row_product(const Matrix *a, int row, const double *v) {
     enum { AHEAD = 256 };
     const int *column = a->column;
@@ -98,10 +98,10 @@ static inline double row_product(const Matrix *a, int row, const double *restric
 }
 #endif
 
-/* A loop over own rows, from <= i < to; returns its part of a sum, if it makes one. */
+/* A loop over this rank's rows from <= i < to. It returns its part of a sum, if it computes one. */
 typedef double Loop(Cg *s, int from, int to);
 
-/* The loop over all of them, divided among the threads: the sum over them. */
+/* Run a loop over all rows of this rank, divided among the threads. Return the sum. */
 static double over_rows(Cg *s, Loop *loop) {
     if (s->common.threads == 1)
         return loop(s, 0, s->rows);
@@ -115,7 +115,7 @@ static double over_rows(Cg *s, Loop *loop) {
     return sum;
 }
 
-/* The same over all ranks. */
+/* Do the same on all ranks, and return the sum over the ranks. */
 static double over_all_rows(Cg *s, Loop *loop) {
     double sum = over_rows(s, loop);
     if (s->world.size > 1)
@@ -230,8 +230,8 @@ static double iterate(Cg *s, double *rest) {
     return classes[s->class].shift + 1 / xz;
 }
 
-/* Planted extra work in units of one of the 26 products of an outer iteration, from x on without changing it.
- */
+/* Do planted extra work: steps with one matrix product each, of which an outer iteration has 26. x is not
+ * changed. */
 static void extra_steps(Cg *s, long steps) {
     double rho = 0;
     for (long step = 0; step < steps; step++) {
@@ -280,7 +280,7 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-/* A unit is one outer iteration. */
+/* Run a slice. A unit of work is one outer iteration. */
 static void slice(void *state, long units, Slice *out) {
     Cg *s = state;
     double rest;

@@ -1,4 +1,4 @@
-/* The sparse matrix of CG (RNR-94-007), the rows that one rank owns. */
+/* The sparse matrix of CG (RNR-94-007): computes the rows that one rank owns. */
 #include "cg_matrix.h"
 
 #include <limits.h>

@@ -1,10 +1,10 @@
-/* The sparse matrix of CG (RNR-94-007), the rows that one rank owns. */
+/* The sparse matrix of CG (RNR-94-007): computes the rows that one rank owns. */
 #ifndef NEARMETAL_CG_MATRIX_H
 #define NEARMETAL_CG_MATRIX_H
 
 #include "pages.h"
 
-/* Compressed rows: row i holds start[i] to start[i+1], columns ascending. */
+/* Compressed sparse rows: row i has the entries start[i] to start[i+1] - 1, in ascending order of columns. */
 typedef struct {
     int rows;
     long *start;
@@ -16,11 +16,11 @@ typedef struct {
    w_i falling geometrically from 1 to 0.1. */
 typedef struct MatrixPlan MatrixPlan;
 
-/* Makes the vectors and counts what the rows first <= i < first + rows need. */
+/* Draw the vectors, and count the entries of the rows first <= i < first + rows. */
 MatrixPlan *matrix_plan(int n, int nonzer, double shift, int first, int rows);
 size_t matrix_need(const MatrixPlan *plan);
 
-/* Takes matrix_need() bytes of the arena; frees the plan. */
+/* Compute the matrix in matrix_need() bytes of the arena, and free the plan. */
 Matrix matrix_make(MatrixPlan *plan, Arena *arena);
 
 #endif

@@ -1,4 +1,4 @@
-/* FT (RNR-94-007): a diffusion equation solved by Fourier transforms of a field in three dimensions. */
+/* FT (RNR-94-007): solves a diffusion equation by Fourier transforms of a field in three dimensions. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -67,7 +67,8 @@ typedef struct {
     double sum[MOST_STEPS][2]; /* on rank 0 */
 } Ft;
 
-/* exp(-4 a pi^2 k^2 t), of each dimension a factor of the whole. */
+/* Set the factors exp(-4 a pi^2 k^2 t) of each dimension for a step. Their product is the factor of a
+ * frequency. */
 static void set_decay(Ft *s, int step) {
     for (int d = 0; d < 3; d++) {
         int n = s->grid.size[d];
@@ -79,7 +80,7 @@ static void set_decay(Ft *s, int step) {
     }
 }
 
-/* Of the samples j = 1 to 1024 at (j, 3 j, 5 j), over the number of all points. */
+/* Sum up the samples j = 1 to 1024 at the points (j, 3 j, 5 j), divided by the number of all points. */
 static void sum_samples(Ft *s, double sum[2]) {
     const int *n = s->grid.size;
     double mine[2] = {0, 0}, scale = 1 / ((double)n[0] * n[1] * n[2]);
@@ -93,7 +94,7 @@ static void sum_samples(Ft *s, double sum[2]) {
     MPI_TIMED(s->grid.comm, MPI_Reduce(mine, sum, 2, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD));
 }
 
-/* The field after `step` steps, out of the spectrum of the first one. */
+/* Compute the field after `step` steps from the spectrum of the first field. */
 static void iterate(Ft *s, int step) {
     set_decay(s, step);
     ft_grid_inverse(&s->grid);
@@ -126,7 +127,7 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-/* A unit is one step. */
+/* Run a slice. A unit of work is one step. */
 static void slice(void *state, long units, Slice *out) {
     Ft *s = state;
     MPI(MPI_Barrier(MPI_COMM_WORLD));
@@ -143,7 +144,7 @@ static void slice(void *state, long units, Slice *out) {
     one_rate(out, seconds, s->grid.comm, work_of(s, false, (double)units));
 }
 
-/* How far the sums are from the published ones, at worst. */
+/* Return the largest error of the sums against the published ones. */
 static double worst_error(const Ft *s) {
     double worst = 0;
     for (int step = 0; step < classes[s->class].steps; step++)
@@ -157,7 +158,8 @@ static double worst_error(const Ft *s) {
     return worst;
 }
 
-/* Timed as published: from the tables and the first random number on, after these have been made once. */
+/* The time is measured as published: it includes the tables and the random numbers, which are computed once
+ * before. */
 static void verify(void *state, Verified *v) {
     Ft *s = state;
     int steps = classes[s->class].steps;

@@ -1,5 +1,6 @@
-/* Fourier transforms by decimation, radix 8 and 4, in place: inverse from short to long transforms (the
-   factors before the butterflies), forward the other way round, so that neither has to sort. */
+/* Fourier transforms in place, with radix 8 and 4. The inverse transform goes from short to long transforms
+   (with the factors before the butterflies), the forward transform from long to short ones. So neither has to
+   reorder elements. */
 #include "ft_fft.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@ typedef long long Places __attribute__((vector_size(sizeof(Lanes))));
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (Places){__VA_ARGS__})
 #endif
 
-/* exp(2 pi i part / whole), from an angle of at most pi/4: there cos and sin are as exact as they get. */
+/* Compute exp(2 pi i part / whole) from an angle of at most pi/4, for which cos and sin are most exact. */
 static void root_of_one(long part, long whole, double root[2]) {
     long eighths = 8 * part / whole; /* octant */
     long from_axis = part - (eighths + 1) / 2 * whole / 4;
@@ -131,7 +132,8 @@ INLINE void butterfly(Point *v, int radix, int sign) {
         butterfly4(v, sign);
 }
 
-/* Past the caches where the machine has a store that does so; streams_end() before others may look. */
+/* A store that bypasses the caches, if the machine has one. streams_end() must be called before other threads
+ * read. */
 #if defined(__AVX512F__)
 INLINE void stream(Lanes *to, Lanes value) {
     _mm512_stream_pd((double *)to, (__m512d)value);
@@ -152,7 +154,7 @@ INLINE void streams_end(void) {
 #endif
 }
 
-/* What a transform begins with is multiplied by along[i] across[lane]. */
+/* Factors of the input of a transform: element i of a lane is multiplied by along[i] across[lane]. */
 typedef struct {
     const double *along;
     const Lanes *across;
@@ -200,7 +202,7 @@ INLINE void transform(const FftPass *pass, int radix, int sign, bool alone, long
     }
 }
 
-/* All transforms of a pass among `count` elements. */
+/* Do all transforms of a pass within `count` elements. */
 INLINE void transforms(const FftPass *pass, int sign, bool alone, long first, long count, Lines from,
                        Scale scale, Lines to) {
     int step = pass->radix * (alone ? 1 : pass->length);
@@ -211,7 +213,8 @@ INLINE void transforms(const FftPass *pass, int sign, bool alone, long first, lo
             transform(pass, 4, sign, alone, i, from, scale, to);
 }
 
-/* The passes but the last go part by part, as far as parts are independent: each stays in the first cache. */
+/* All passes except the last process one independent part after the other, so that each part stays in the
+   first-level cache. */
 INLINE void inverse(const Fft *fft, Lines from, Scale scale, Point *work, Lines to) {
     const FftPass *shortest = fft->pass, *last = fft->pass + fft->passes - 1;
     const Lines line = {work, NULL, false};
@@ -257,7 +260,7 @@ void fft_forward(const Fft *fft, Lines from, Point *work, Lines to) {
         }
 #define LIST(...) __VA_ARGS__
 
-/* Rows change with columns. */
+/* Transpose a square of numbers. */
 INLINE void turn_lanes(Lanes row[LANES]) {
 #if defined(__AVX512F__)
     TURN(1, LIST(0, 8, 2, 10, 4, 12, 6, 14), LIST(1, 9, 3, 11, 5, 13, 7, 15))

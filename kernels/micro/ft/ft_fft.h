@@ -1,11 +1,11 @@
-/* Fourier transforms of length 16, 32, 64, ..., several lines at a time: every vector of the machine holds
-   the same element of as many lines. Nothing is scaled. */
+/* Fourier transforms of length 16, 32, 64, ... of LANES lines at a time: a vector register holds the same
+   element of all these lines. The results are not scaled. */
 #ifndef NEARMETAL_FT_FFT_H
 #define NEARMETAL_FT_FFT_H
 
 #include <stdbool.h>
 
-/* Wider vectors than the machine's would be taken apart in memory. */
+/* The width of the machine's vector registers: wider vectors would be split in memory. */
 #if defined(__AVX512F__)
 enum { LANES = 8 };
 #elif defined(__AVX__)
@@ -18,12 +18,12 @@ enum { FFT_PASSES = 10 };
 
 typedef double Lanes __attribute__((vector_size(LANES * sizeof(double))));
 
-/* One complex number of each line. */
+/* One complex number of each of LANES lines. */
 typedef struct {
     Lanes re, im;
 } Point;
 
-/* A pass of radix r makes transforms of length m r out of r transforms of length m. The first has m = 1. */
+/* A pass of radix r combines r transforms of length m into one of length m r. The first pass has m = 1. */
 typedef struct {
     int radix, length;
     double *
@@ -39,29 +39,29 @@ typedef struct {
 Fft fft_make(int length);
 void fft_free(Fft *fft);
 
-/* Both leave out the sorting of a fast transform: frequency k of a line stands at fft_place(k). */
+/* Return the index at which frequency k of a line is stored: the transforms do not reorder their elements. */
 int fft_place(const Fft *fft, int frequency);
 
-/* LANES lines that begin at a base: element i is base[at[i]]. streamed: what is written to them goes past the
-   caches, for memory that is much larger than they are. */
+/* LANES lines in memory: element i is base[at[i]]. streamed: whether stores to them bypass the caches, for
+   memory that is much larger than the caches. */
 typedef struct {
     Point *base;
     const long *at;
     bool streamed;
 } Lines;
 
-/* exp(-2 pi i ...): elements in order -> frequencies by place. `work` holds one Point per element; it may be
-   what `from` or `to` stands for. */
+/* The forward transform, exp(-2 pi i ...), from elements in order to frequencies at fft_place(). work: room
+   for one Point per element; it may be the memory of `from` or `to`. */
 void fft_forward(const Fft *fft, Lines from, Point *work, Lines to);
 
-/* exp(+2 pi i ...): frequencies by place -> elements in order. */
+/* The inverse transform, exp(+2 pi i ...), from frequencies at fft_place() to elements in order. */
 void fft_inverse(const Fft *fft, Lines from, Point *work, Lines to);
 
-/* The same of frequencies that are first multiplied by along[place] across[line]. */
+/* The inverse transform of frequencies that are first multiplied by along[place] across[line]. */
 void fft_inverse_scaled(const Fft *fft, Lines from, const double *along, const Lanes *across, Point *work,
                         Lines to);
 
-/* LANES points of LANES lines -> the lines of those points. */
+/* Transpose LANES points of LANES lines. */
 void fft_turn(const Point from[LANES], Point to[LANES]);
 
 #endif

@@ -1,5 +1,5 @@
-/* Transforms in three dimensions: of planes of one x within a rank, along x after all ranks have exchanged.
-   The inverse sends each block of rows as soon as it is transformed along x. */
+/* Transforms in three dimensions. Planes with one x are transformed within a rank; transforms along x need an
+   exchange between all ranks. The inverse sends each block of rows as soon as it is transformed along x. */
 #include "ft_grid.h"
 
 #include <omp.h>
@@ -97,7 +97,7 @@ bool ft_grid_value(const Grid *g, int x, int y, int z, double value[2]) {
     return true;
 }
 
-/* The next number of each lane's sequence. */
+/* Return the next random number of each lane. */
 static inline Lanes next_numbers(Words *state) {
     *state = *state * random_factor & random_mask;
     return (Lanes)(*state | UINT64_C(0x4330000000000000)) * 0x1p-46 - 0x1p6;
@@ -184,7 +184,7 @@ void ft_grid_begin(Grid *g) {
         }
 }
 
-/* Lines of a row along x, out of the spectrum. */
+/* Transform lines along x of one row of the spectrum. */
 static void inverse_row(const Grid *g, long row, long z) {
     const Fft *along_x = &g->fft[X];
     double of_y = g->decay[Y][g->rank * g->rows + row];
@@ -196,7 +196,7 @@ static void inverse_row(const Grid *g, long row, long z) {
     fft_inverse_scaled(along_x, from, g->decay[X], &across, own_scratch(g)->line, to);
 }
 
-/* Lines along y, then along z, of one x. */
+/* Transform the lines along y, then those along z, of one plane. */
 static void inverse_plane(const Grid *g, long plane) {
     const Scratch *own = own_scratch(g);
     const Fft *along_y = &g->fft[Y], *along_z = &g->fft[Z];
@@ -215,7 +215,7 @@ static void inverse_plane(const Grid *g, long plane) {
     }
 }
 
-/* Numbers that one rank sends another of the first `lines` lines of a block. */
+/* Return how many numbers of the first `lines` lines of a block one rank sends to another. */
 static int numbers_of(const Grid *g, long lines) {
     return (int)(lines * g->planes * (long)(sizeof(Point) / sizeof(double)));
 }
@@ -224,13 +224,13 @@ static long lines_of_block(const Grid *g) {
     return g->together * g->depth;
 }
 
-/* Lines of block `block`, of the first `lines` of all. */
+/* Return how many of the first `lines` lines are in block `block`. */
 static long lines_in(const Grid *g, long block, long lines) {
     long rest = lines - block * lines_of_block(g);
     return rest < lines_of_block(g) ? rest : lines_of_block(g);
 }
 
-/* All pieces that other ranks will send. */
+/* Start to receive all pieces that other ranks will send. */
 static void receive_blocks(Grid *g, long blocks, long lines) {
     MPI_Request *request = g->receiving;
     for (long block = 0; block < blocks; block++)
@@ -242,7 +242,7 @@ static void receive_blocks(Grid *g, long blocks, long lines) {
         }
 }
 
-/* The piece of a block that another rank will own, on its way there. */
+/* Return the memory from which a piece of a block is sent to the rank that will own it. */
 static Point *staged_piece(const Grid *g, long block, long rank) {
     return g->stage + ((rank < g->rank ? rank : rank - 1) * g->blocks + block) * g->piece;
 }
@@ -261,7 +261,7 @@ static void wait_for(Grid *g, MPI_Request *requests, long count) {
         MPI_TIMED(g->comm, MPI_Waitall((int)count, requests, MPI_STATUSES_IGNORE));
 }
 
-/* Along x, to where those who own the planes have it from. */
+/* Transform a block along x, and write each piece to the memory from which its owner gets it. */
 static void inverse_block(Grid *g, long block, long lines) {
     long first = block * g->together;
     for (long rank = 0; rank < g->ranks; rank++)

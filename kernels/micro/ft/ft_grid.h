@@ -1,5 +1,5 @@
-/* The field of FT and its spectrum, dealt out to the ranks in slabs: of the field a rank owns every point of
-   some x, of the spectrum every point of some y. */
+/* The field of FT and its spectrum, divided among the ranks in slabs. A rank owns all points of the field
+   with some x, and all points of the spectrum with some y. */
 #ifndef NEARMETAL_FT_GRID_H
 #define NEARMETAL_FT_GRID_H
 
@@ -40,17 +40,17 @@ typedef struct {
 Grid ft_grid_make(const int size[3], const World *world, int threads, Pages pages);
 void ft_grid_free(Grid *grid);
 
-/* The tables and the spectrum of the first field: random numbers, transformed. Once before all below, and any
-   time again. */
+/* Compute the tables, and the spectrum of the first field, which consists of random numbers. Must be called
+   before the functions below; may be called again at any time. */
 void ft_grid_begin(Grid *grid);
 
-/* The field out of the spectrum times `decay`. */
+/* Compute the field from the spectrum times `decay`. */
 void ft_grid_inverse(Grid *grid);
 
-/* A share of that work, 0 to 1, into a field that is worth nothing afterwards. */
+/* Do a share (0 to 1) of this work. The field is invalid afterwards. */
 void ft_grid_inverse_part(Grid *grid, double share);
 
-/* False where another rank owns the point. */
+/* Get the value of the field at a point. Return false if another rank owns the point. */
 bool ft_grid_value(const Grid *grid, int x, int y, int z, double value[2]);
 
 #endif

@@ -115,7 +115,7 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-/* A unit is one relaxation of the whole grid. */
+/* Run a slice. A unit of work is one relaxation of the whole grid. */
 static void slice(void *state, long units, Slice *out) {
     Lu *s = state;
     MPI(MPI_Barrier(MPI_COMM_WORLD));

@@ -1,5 +1,5 @@
-/* The parts of LU (RNR-94-007, section 4.2: symmetric successive over-relaxation). A field is an array of
-   lu_grid.h. */
+/* The parts of LU (RNR-94-007, section 4.2: symmetric successive over-relaxation). Fields are arrays with the
+   layouts of lu_grid.h. */
 #ifndef NEARMETAL_LU_H
 #define NEARMETAL_LU_H
 
@@ -25,17 +25,17 @@ typedef struct {
     Exchange exchange;
 } Flow;
 
-/* Bytes of `edge`, which the sweeps alone know. */
+/* Return the bytes of `edge`, which only the sweeps use. */
 size_t edge_need(const Grid *grid);
 
 size_t flow_need(const Grid *grid);
 Flow flow_make(const Grid *grid, double dt, Arena *arena);
 
-/* The walls, forcing and initial values between them. */
+/* Set the values on the walls, the initial values between them, and the forcing. */
 void flow_begin(Flow *flow);
 
-/* The phases of an iteration, over planes 1 to `planes`; all the inner ones are flow_planes(). The residual
-   needs the halo of u. */
+/* The phases of an iteration process planes 1 to `planes`; flow_planes() returns the number of all inner
+   planes. The residual needs the halo of u. */
 static inline int flow_planes(const Flow *flow) {
     return flow->grid.n - 2;
 }
@@ -44,7 +44,8 @@ void lower_sweep(Flow *flow, int planes);
 /* u += relaxation * correction */
 void upper_sweep(Flow *flow, int planes, double relaxation);
 
-/* The same on every rank. Root mean square over the inner points, by field: */
+/* Compute the root mean square over all inner points, by field: of the residual, and of the error. The
+   results are the same on every rank. */
 void lu_residual_norm(Flow *flow, double norm[CFD_FIELDS]);
 void lu_error_norm(Flow *flow, double norm[CFD_FIELDS]);
 double lu_surface_integral(Flow *flow);

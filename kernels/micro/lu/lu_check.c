@@ -1,5 +1,4 @@
-/* What LU's verification looks at: norms over the inner points, and an integral over faces inside the cube.
- */
+/* The verification of LU: norms over the inner points, and an integral over faces inside the cube. */
 #include <math.h>
 
 #include "lu.h"

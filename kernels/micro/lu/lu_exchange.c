@@ -4,7 +4,7 @@
 
 enum { TO_WEST, TO_EAST, TO_NORTH, TO_SOUTH, SIDES };
 
-/* Numbers of one halo: GHOSTS columns or rows of the inner planes. */
+/* Return the number of values in one halo: GHOSTS columns or rows of the inner planes. */
 static size_t halo_count(const Grid *g, int side) {
     int along = side <= TO_EAST ? g->jhi - g->jlo + 1 : g->ihi - g->ilo + 1;
     return (size_t)GHOSTS * CFD_FIELDS * (size_t)along * (size_t)(g->n - 2);
@@ -39,7 +39,7 @@ static int neighbour(const Grid *g, int side) {
     return (const int[SIDES]){g->west, g->east, g->north, g->south}[side];
 }
 
-/* Column or row `line`, 0 the first: copied out to `box`, or in from it. */
+/* Copy a column or row to a message (out) or from it. line: its index, from 0. */
 static double *copy_line(const Grid *g, double *u, int k, int side, int line, double *box, bool out) {
     bool column = side <= TO_EAST;
     int lo = column ? g->jlo : g->ilo, hi = column ? g->jhi : g->ihi;
@@ -57,7 +57,7 @@ static double *copy_line(const Grid *g, double *u, int k, int side, int line, do
     return box;
 }
 
-/* The two lines next to a border: the own ones if they go out, else the ghosts. */
+/* Copy the two lines next to a border: this rank's own lines to a message, or a message to the ghosts. */
 static void copy_halo(const Grid *g, double *u, int side, double *box, bool out) {
     int own[SIDES] = {0, g->ni - GHOSTS, 0, g->nj - GHOSTS}, ghost[SIDES] = {-GHOSTS, g->ni, -GHOSTS, g->nj};
     int first = out ? own[side] : ghost[side];
@@ -109,7 +109,7 @@ void wave_receive(Exchange *e, const Grid *g, bool forward, double *incoming) {
     }
 }
 
-/* Free again: what it last held has gone. */
+/* Return the outbox of a plane, after its previous message has been sent. */
 Outbox *wave_outbox(Exchange *e, int plane) {
     Outbox *box = &e->outbox[plane & 1];
     if (box->request[0] != MPI_REQUEST_NULL || box->request[1] != MPI_REQUEST_NULL)

@@ -1,10 +1,10 @@
-/* LU's messages: the halo of u, and what the sweeps hand on from rank to rank, plane by plane. */
+/* LU's messages: the halo of u, and the data that the sweeps pass from rank to rank in each plane. */
 #ifndef NEARMETAL_LU_EXCHANGE_H
 #define NEARMETAL_LU_EXCHANGE_H
 
 #include "lu_grid.h"
 
-/* What leaves a plane: by field, of every own j and i. */
+/* The data that a sweep passes on from a plane: by field, for every j and every i of this rank. */
 typedef struct {
     double *along_j, *along_i;
     MPI_Request request[2];
@@ -20,11 +20,11 @@ typedef struct {
 size_t lu_exchange_need(const Grid *grid);
 Exchange lu_exchange_make(const Grid *grid, Arena *arena);
 
-/* The ghosts of planes 1 to n - 2. */
+/* Exchange the ghosts of planes 1 to n - 2. */
 void lu_exchange_halo(Exchange *exchange, const Grid *grid, double *u);
 
-/* A sweep, forward (i, j, k ascending) or back. Before a plane: what its neighbours before it handed on is
-   added to `incoming`; after it: what it hands on is sent. */
+/* The messages of a sweep, forward (i, j, k ascending) or back. wave_receive() is called before a plane, and
+   adds the data of the previous neighbours to `incoming`. After the plane, its own data are sent. */
 void wave_receive(Exchange *exchange, const Grid *grid, bool forward, double *incoming);
 Outbox *wave_outbox(Exchange *exchange, int plane);
 void wave_send(Exchange *exchange, const Grid *grid, bool forward, Outbox *outbox);

@@ -1,9 +1,10 @@
 /* How LU's grid is divided among the ranks, and how a rank stores its block.
 
-   Ranks divide i and j; each holds all planes k. A sweep over a plane may compute all points of one diagonal
-   i + j = d at once, so a plane is stored diagonal by diagonal, j ascending, every diagonal padded such that
-   a j that LANES divides is aligned. Neighbours of a run of points are then runs again: (i - 1, j) at the
-   same j of diagonal d - 1, (i, j - 1) one earlier there, and so on. */
+   The ranks divide i and j; each holds all planes k. A sweep over a plane can compute all points of a
+   diagonal i + j = d at the same time. So a plane is stored by diagonals, each in ascending order of j, and
+   padded such that every j that is a multiple of LANES is aligned. The neighbours of consecutive points are
+   then consecutive too: (i - 1, j) is at the same j of diagonal d - 1, (i, j - 1) one before it, and so on.
+ */
 #ifndef NEARMETAL_LU_GRID_H
 #define NEARMETAL_LU_GRID_H
 
@@ -13,7 +14,7 @@
 
 enum { GHOSTS = 2 };
 
-/* A plane of one field. */
+/* The layout of a plane of one field. */
 typedef struct {
     long plane;  /* numbers */
     long *lines; /* of each diagonal from d = first on: where its j = 0 lies, stored or not */
@@ -32,7 +33,7 @@ typedef struct {
 Grid lu_grid_make(int n, const World *world);
 void lu_grid_free(Grid *grid);
 
-/* All fields of so many planes: bytes, and their place. */
+/* All fields of `planes` planes: layout_need() returns their bytes, layout_take() takes their memory. */
 size_t layout_need(const Layout *layout, int planes);
 double *layout_take(const Layout *layout, int planes, Arena *arena);
 
@@ -44,12 +45,12 @@ static inline long layout_at(const Layout *layout, int i, int j) {
     return layout_line(layout, i + j) + j;
 }
 
-/* Field m of a plane, counted from the first that is stored. */
+/* Return field m of a plane. plane: counted from the first stored plane. */
 static inline double *layout_field(const Layout *layout, double *array, int plane, int m) {
     return array + ((long)plane * CFD_FIELDS + m) * layout->plane;
 }
 
-/* The j of diagonal d among the inner points and `around` points around them. */
+/* The range of j of diagonal d among the inner points, and `around` points around them. */
 typedef struct {
     int lo, hi;
 } Span;

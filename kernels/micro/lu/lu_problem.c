@@ -2,7 +2,7 @@
    interpolation, and the forcing that makes the exact solution the steady state. */
 #include "lu.h"
 
-/* flow->walls of the next inner points. */
+/* Count, for each inner point of a plane, the walls next to it (flow->walls). */
 static void count_walls(Flow *f) {
     const Grid *g = &f->grid;
     for (int i = g->ilo; i <= g->ihi; i++)
@@ -16,7 +16,7 @@ static size_t walls_need(const Grid *grid) {
     return (size_t)grid->inner.plane * sizeof(double);
 }
 
-/* u, the residual and the forcing, one behind the other. */
+/* Return the bytes of u, the residual and the forcing, which follow each other. */
 static size_t fields_need(const Grid *grid) {
     return arena_packed(layout_need(&grid->whole, grid->n)) +
            2 * arena_packed(layout_need(&grid->inner, grid->n - 2));
@@ -52,7 +52,7 @@ static void exact_at(int n, int x, int y, int z, double fields[CFD_FIELDS]) {
     cfd_exact(x / last, y / last, z / last, fields);
 }
 
-/* By the six points of the walls that are straight ahead in each direction. */
+/* Interpolate the fields at a point from the six points of the walls that lie in each direction from it. */
 static void interpolate(int n, const int at[3], double fields[CFD_FIELDS]) {
     double between[3][CFD_FIELDS];
     for (int direction = 0; direction < 3; direction++) {
@@ -78,7 +78,8 @@ static bool on_wall(int n, const int at[3]) {
     return false;
 }
 
-/* Own points: the exact solution on the walls, and everywhere if `exact`. */
+/* Set this rank's points: the exact solution on the walls and, if `exact`, everywhere; else interpolated
+   values between the walls. */
 static void fill(Flow *f, bool exact) {
     const Grid *g = &f->grid;
     for (int k = 0; k < g->n; k++)

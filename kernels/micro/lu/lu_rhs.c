@@ -57,8 +57,8 @@ static void fill_scratch(const Flow *f, double heat, int k, Span diagonals) {
     }
 }
 
-/* The share of a neighbour in direction n. side: 1 if it is the next, -1 the one before; u, s: its fields and
-   scratch. */
+/* Add the contribution of a neighbour in direction n. side: 1 for the next point, -1 for the previous one; u,
+   s: its fields and scratch values. */
 INLINE void add_neighbour(Lanes r[CFD_FIELDS], const Weights *w, int n, int side, const double *u,
                           const double *s, long plane) {
     Lanes normal = lanes_at(s + (VELOCITY + n) * plane), flow = -side * w->flux * normal;
@@ -127,7 +127,8 @@ static void residual_of_plane(const Flow *f, const Weights *w, int k, Span diago
     }
 }
 
-/* As many diagonals from the first on as keep what planes k - 2 to k + 2 of them hold in the cache. */
+/* Return the diagonals from `first` on that can be processed together, such that their values in planes k - 2
+   to k + 2 stay in the cache. */
 static Span diagonals_from(const Grid *g, int first) {
     enum { NUMBERS = 1600 }; /* measured; 8 planes of 5 fields, of u and of the scratch, are 0.5 MB */
     Span span = {first, first};

@@ -67,7 +67,7 @@ INLINE Lanes along_velocity(const Point *p, const Change *c) {
     return p->velocity[0] * c->e[0] + p->velocity[1] * c->e[1] + p->velocity[2] * c->e[2];
 }
 
-/* The change whose product with D is r. */
+/* Return the change whose product with D is r. */
 INLINE Change solve(const Factors *c, const Point *p, const Lanes r[CFD_FIELDS]) {
     Change of = change_of(p, r);
     of.density *= c->inverse_base;
@@ -79,7 +79,7 @@ INLINE Change solve(const Factors *c, const Point *p, const Lanes r[CFD_FIELDS])
     return of;
 }
 
-/* What is the same in all directions. */
+/* The values that are the same for all directions. */
 typedef struct {
     Lanes v[CFD_FIELDS], viscous[3], heat, pressure, enthalpy;
 } Passed;
@@ -98,7 +98,7 @@ INLINE Passed passed_on(const Factors *c, const Point *p, const Change *of) {
     return to;
 }
 
-/* To the neighbour in direction n. */
+/* Pass the change of a point on to its neighbour in direction n. */
 INLINE void pass(const Factors *c, const Point *p, const Change *of, const Passed *to, int n,
                  Lanes out[CFD_FIELDS]) {
     Lanes mass = c->flux * to->v[1 + n], flow = c->flux * p->velocity[n];
@@ -193,7 +193,7 @@ INLINE void sweep_diagonal(const Flow *f, const Factors *c, int k, int d, Span s
         lanes_put(to.i + m * to.width + beyond, (Lanes){0});
 }
 
-/* What leaves the block. */
+/* Copy the data that leave the block to the outbox. */
 static void hand_over(const Flow *f, Outbox *out, int d, Span span, bool forward) {
     const Grid *g = &f->grid;
     Edge edge = edge_of(f, d);

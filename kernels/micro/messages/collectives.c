@@ -1,4 +1,4 @@
-/* Collectives: the time of one MPI_Alltoall, MPI_Barrier, MPI_Allreduce, called again and again. */
+/* Collectives: the time of MPI_Alltoall, MPI_Barrier and MPI_Allreduce, each called repeatedly. */
 #include <stdlib.h>
 
 #include "fail.h"
@@ -36,7 +36,7 @@ static void take_buffers(Collective *s, size_t bytes) {
     arena_touch(&s->arena);
 }
 
-/* A unit is one call. */
+/* Run a slice. A unit of work is one call. */
 static void slice(void *state, long units, Slice *out) {
     Collective *s = state;
     Planted planted = plant(s->common.extra, units, &s->owed);
@@ -52,18 +52,18 @@ static void slice(void *state, long units, Slice *out) {
                           .work = (double)units};
 }
 
-/* How often a verification calls: few times where that moves much. */
+/* Return the number of calls in a verification: fewer for large messages. */
 static long checked_calls(const Collective *s) {
     enum { CHECKED = 16, FEW = 2, MANY_BYTES = 1 << 16 };
     return s->bytes > MANY_BYTES ? FEW : CHECKED;
 }
 
-/* The last rank spoils something in the last call. */
+/* Return whether this rank spoils a value in this call, for tests: the last rank does in the last call. */
 static bool spoils(const Collective *s, long call, long calls) {
     return s->common.corrupt && s->world.rank == s->world.size - 1 && call == calls - 1;
 }
 
-/* `wrong` of this rank, of things called `name`. */
+/* Set the result of a verification. wrong: number of wrong values on this rank; name: what they are. */
 static void conclude(Verified *v, double start, long calls, const char *name, long wrong) {
     v->seconds = now() - start;
     v->work = (double)calls;
@@ -136,7 +136,7 @@ static void *allreduce_prepare(Spec *spec, const World *world) {
     return s;
 }
 
-/* Sums of small whole numbers: exact in any order of adding. */
+/* Verify sums of small whole numbers, which are exact in any order of addition. */
 static void allreduce_verify(void *state, Verified *v) {
     Collective *s = state;
     double *mine = (double *)s->outgoing, *sum = (double *)s->incoming;
@@ -159,7 +159,7 @@ static void allreduce_verify(void *state, Verified *v) {
 static const Kernel allreduce_kernel = {"allreduce", allreduce_prepare, slice, allreduce_verify, release};
 LISTED(allreduce_kernel)
 
-/* Barrier: nobody leaves before everybody has come. */
+/* Barrier: no rank leaves before all ranks have entered. */
 
 static void barrier(const Collective *s) {
     (void)s;
@@ -172,9 +172,9 @@ static void *barrier_prepare(Spec *spec, const World *world) {
 
 static const double lateness = 2e-4; /* seconds */
 
-/* The late one comes `lateness` after it has heard from all others; each of them, by its own clock, cannot
-   have left sooner than that after it spoke. No load of the machine makes this fail, and no clocks are
-   compared. */
+/* The late rank enters the barrier `lateness` seconds after it has received a message from every other rank.
+   So each of the others, by its own clock, must leave at least `lateness` seconds after it sent its message.
+   This holds under any load of the machine, and compares no clocks. */
 static void be_late(const Collective *s) {
     for (int other = 0; other < s->world.size; other++)
         if (other != s->world.rank)
@@ -184,7 +184,7 @@ static void be_late(const Collective *s) {
     s->call(s);
 }
 
-/* Whether this rank left too early; a spoiled one leaves before it has called. */
+/* Return whether this rank left the barrier too early. spoiled: whether it skips the barrier, for tests. */
 static bool leaves_early(const Collective *s, int late, bool spoiled) {
     double spoke = now();
     MPI(MPI_Send(NULL, 0, MPI_BYTE, late, 0, MPI_COMM_WORLD));

@@ -1,5 +1,5 @@
-/* Ping-pong: a message from rank 0 to rank 1 and back. Other ranks stand by. Here what all carriers share,
-   and the carrier MPI: plain MPI_Send and MPI_Recv. */
+/* Ping-pong: a message from rank 0 to rank 1 and back, while other ranks are idle. This file has the code
+   that all carriers share, and the carrier MPI, by MPI_Send and MPI_Recv. */
 #include "pingpong.h"
 
 #include <stdlib.h>
@@ -34,7 +34,8 @@ void *pingpong_prepare(Spec *spec, const World *world, const Carrier *carrier) {
     return s;
 }
 
-/* A unit is one round trip. A slice that lost a message did no work: it has no latency. */
+/* Run a slice. A unit of work is one round trip. A slice in which a message was lost reports no work, and so
+   has no latency. */
 void pingpong_slice(void *state, long units, Slice *out) {
     Pingpong *s = state;
     Planted planted = plant(s->common.extra, units, &s->owed);
@@ -54,7 +55,8 @@ static unsigned char pattern(const Pingpong *s, long trip, long i) {
     return (unsigned char)((uint64_t)(trip * 31 + i * 7) + s->world.seed);
 }
 
-/* Rank 1 adds 1 to every byte before it answers: an answer that never left rank 0 is found as well. */
+/* Return the number of wrong bytes in a message. Rank 1 adds 1 to every byte before it answers, so that an
+   answer cannot be mistaken for the message itself. */
 static long wrong_bytes(const Pingpong *s, long trip, int added) {
     long wrong = 0;
     for (long i = 0; i < s->bytes; i++)
@@ -62,7 +64,7 @@ static long wrong_bytes(const Pingpong *s, long trip, int added) {
     return wrong;
 }
 
-/* False where a message is lost. */
+/* Make a round trip and check its messages. Return false if a message is lost. */
 static bool checked_trip(Pingpong *s, long trip, long *wrong) {
     if (s->world.rank == 0) {
         for (long i = 0; i < s->bytes; i++)

@@ -1,5 +1,5 @@
-/* Ping-pong over any carrier: MPI, TCP, UDP. One way of going to and fro, of planting, checking and timing,
-   so that a layer can be compared with the layer below it. */
+/* Ping-pong over different carriers: MPI, TCP, UDP. They share the code for round trips, planted work,
+   verification and timing, so that a layer can be compared with the layer below it. */
 #ifndef NEARMETAL_PINGPONG_H
 #define NEARMETAL_PINGPONG_H
 
@@ -7,10 +7,10 @@
 
 typedef struct Pingpong Pingpong;
 
-/* A carrier of messages between ranks 0 and 1; the others take no part in send, receive and settle.
-   travel: pingpong_travel with its own send and receive; receive: false where the message is lost, which ends
-   the slice or the verification. settle: throw away what came too late; runs before each slice and each
-   verification. close: of every rank. */
+/* A carrier of messages between ranks 0 and 1. Only these ranks call send, receive and settle. travel:
+   pingpong_travel with this carrier's send and receive; receive: returns false if the message is lost, which
+   ends the slice or the verification; settle: discards messages that came too late, called before each slice
+   and verification; close: called by every rank. */
 typedef struct {
     long least_bytes, most_bytes, default_bytes;
     void (*open)(Pingpong *pingpong, Spec *spec);
@@ -34,9 +34,9 @@ struct Pingpong {
     long drop, answers; /* of tests: rank 1 leaves out each drop-th answer */
 };
 
-/* So many trips; whether every message arrived. Rank 0 knows it of all of them: a message that never comes
-   has no answer. Inline, so that the calls of each carrier are direct: through pointers they cost 1 % of an
-   MPI message by shared memory. */
+/* Make round trips. Return whether every message arrived; on rank 0 this covers both directions, since a lost
+   message has no answer. Inline, so that each carrier's functions are called directly: calls through pointers
+   cost 1 % of an MPI message through shared memory. */
 static inline __attribute__((always_inline)) bool
 pingpong_travel(Pingpong *s, long trips, void (*send)(Pingpong *), bool (*receive)(Pingpong *)) {
     if (s->world.rank == 0)

@@ -1,7 +1,8 @@
-/* Random rings, as the HPC Challenge benchmark defines them: the ranks stand in rings of random order, and
-   each sends a message to both of its neighbours and receives one from both. Done by MPI_Sendrecv and by
-   non-blocking calls; each rank keeps the shorter time. Of a ring the slowest rank counts, of the rings the
-   geometric mean. The time of a message is half a step, since a rank sends two in it. */
+/* Random rings, as the HPC Challenge benchmark defines them. The ranks form rings in random order. In a step
+   each rank sends a message to both of its neighbours, and receives one from both: once by MPI_Sendrecv, and
+   once by non-blocking calls; the shorter time counts. The time of a ring is that of its slowest rank, and
+   the result is the geometric mean of the rings. The time of a message is half a step, since a rank sends two
+   messages in a step. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -27,8 +28,8 @@ struct Ring {
     unsigned char *outgoing[SIDES], *incoming[SIDES]; /* by the neighbour they go to and come from */
 };
 
-/* A message that travels right comes from the left. The tag says where it travels: two ranks are each other's
-   left and right neighbour. */
+/* Do a step by MPI_Sendrecv. A message that travels right comes from the left neighbour. The tag is the
+   direction, since with two ranks both neighbours are the same rank. */
 static void step_sendrecv(const Ring *s, const int *neighbour) {
     for (int to = RIGHT; to >= LEFT; to--) {
         int from = 1 - to;
@@ -52,7 +53,7 @@ static const Step ways[] = {step_sendrecv, step_nonblocking};
 
 enum { WAYS = sizeof ways / sizeof *ways };
 
-/* This rank's neighbours in rings whose order is drawn from the seed, alike on every rank. */
+/* Draw the order of the rings from the seed, the same on every rank, and note this rank's neighbours. */
 static void draw_rings(Ring *s) {
     int size = s->world.size, *order = malloc((size_t)size * sizeof *order);
     if (!order)
@@ -108,8 +109,8 @@ static double timed(const Ring *s, Step step, long pattern, long steps, Planted 
     return planted_end(planted, start, now() - start);
 }
 
-/* A unit is one step of every ring in each of the two ways. The seconds reported are those that all rings
-   would take were each the geometric mean. */
+/* Run a slice. A unit of work is one step of every ring in each of the two ways. The reported seconds are the
+   geometric mean of the rings times their number. */
 static void slice(void *state, long units, Slice *out) {
     Ring *s = state;
     for (long pattern = 0; pattern < s->patterns; pattern++) {
@@ -130,7 +131,7 @@ static void slice(void *state, long units, Slice *out) {
                           .work = SIDES * (double)units * patterns};
 }
 
-/* What rank `from` sends to its neighbour `to`. */
+/* Return byte i of the message that rank `from` sends to its neighbour `to`. */
 static unsigned char expected(const Ring *s, long turn, int from, int to, long i) {
     return (unsigned char)((uint64_t)(turn * 31 + from * 13 + to * 101 + i * 7) + s->world.seed);
 }

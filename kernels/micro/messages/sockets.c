@@ -1,4 +1,4 @@
-/* A socket between ranks 0 and 1, beside MPI, which only carries the addresses. */
+/* A socket between ranks 0 and 1. MPI is only used to exchange the addresses. */
 #include "sockets.h"
 
 #include <arpa/inet.h>
@@ -39,7 +39,7 @@ static bool same(const Address *a, const Address *b) {
     return a->sin_addr.s_addr == b->sin_addr.s_addr && a->sin_port == b->sin_port;
 }
 
-/* The connection of rank 0: others that happen to knock at this port are turned away. */
+/* Accept the connection of rank 0. Connections from other addresses are closed. */
 static int accept_from(int listening, const Address *peer, const char *kernel) {
     for (;;) {
         Address from;

@@ -1,11 +1,11 @@
-/* A socket between ranks 0 and 1, beside MPI, which only carries the addresses. */
+/* A socket between ranks 0 and 1. MPI is only used to exchange the addresses. */
 #ifndef NEARMETAL_SOCKETS_H
 #define NEARMETAL_SOCKETS_H
 
 #include "pingpong.h"
 
-/* Both ranks bind to the IPv4 address of world.interface, and to no other, tell each other where, and
-   connect. type: SOCK_STREAM or SOCK_DGRAM. Also reads the key `wait`. */
+/* Connect the two ranks. Each binds to the IPv4 address of world.interface only, and sends its port to the
+   other. type: SOCK_STREAM or SOCK_DGRAM. Also reads the key `wait`. */
 void sockets_open(Pingpong *pingpong, Spec *spec, int type);
 
 void sockets_close(Pingpong *pingpong);

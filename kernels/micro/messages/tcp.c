@@ -1,4 +1,4 @@
-/* Ping-pong over a TCP socket: what MPI over TCP stands on. TCP_NODELAY, as MPI libraries set it. */
+/* Ping-pong over a TCP socket, the layer below MPI over TCP. It sets TCP_NODELAY, as MPI libraries do. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -43,7 +43,7 @@ static bool travel(Pingpong *s, long trips) {
     return pingpong_travel(s, trips, send_message, receive_message);
 }
 
-static const Carrier tcp = {.least_bytes = 1, /* nothing is no message in a stream */
+static const Carrier tcp = {.least_bytes = 1, /* a stream has no empty messages */
                             .most_bytes = 1L << 30,
                             .default_bytes = 8,
                             .open = open_socket,

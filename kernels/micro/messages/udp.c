@@ -1,5 +1,5 @@
-/* Ping-pong over a UDP socket, a datagram a message. One that does not come within half a second is lost: it
-   fails the slice or the verification that it belongs to, and nothing waits longer. */
+/* Ping-pong over a UDP socket, with one datagram for each message. A message that does not arrive within half
+   a second is lost, and the slice or verification fails. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -27,7 +27,7 @@ static void send_message(Pingpong *s) {
             fail("udp: send: %s", strerror(errno));
 }
 
-/* A blocking call ends with EAGAIN after SO_RCVTIMEO; a spinning one looks at the clock itself. */
+/* Receive a message. A blocking call ends with EAGAIN after SO_RCVTIMEO; a polling one checks the clock. */
 static bool receive_message(Pingpong *s) {
     int flags = MSG_TRUNC | (s->spin ? MSG_DONTWAIT : 0);
     double end = s->spin ? now() + patience : 0;

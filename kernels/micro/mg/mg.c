@@ -1,6 +1,6 @@
 /* MG (RNR-94-007): four or twenty V-cycles of multigrid for Poisson's equation with periodic boundaries. The
-   fine grids are divided among the ranks; a grid too small for that is solved by every rank for itself, from
-   a residual gathered from all. */
+   fine grids are divided among the ranks. Grids that are too small for this are processed as a whole by every
+   rank, from a residual that is gathered from all ranks. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,8 +58,8 @@ static double points(const Mg *s) {
     return ldexp(1, 3 * classes[s->class].levels);
 }
 
-/* An even number of planes that takes `share` of the time of all of them; what is left is kept for the next
-   time. */
+/* Return an even number of planes that takes this share of the time of all planes. The remainder is kept for
+   the next call. */
 static long planes_of(Level *level, double share) {
     if (share >= 1)
         return level->u.nz;
@@ -78,8 +78,8 @@ static void exchange(Mg *s, const Grid *g, int level, bool talk) {
         mg_grid_exchange(g, &s->cut, &s->comm);
 }
 
-/* Where this rank writes its part of a coarser residual. share_coarse() then completes it: by its halo, or to
-   the whole grid. */
+/* Return the grid to which this rank writes its part of a coarser residual. share_coarse() then completes it,
+   by its halo or by the parts of all ranks. */
 static const Grid *coarse_target(const Mg *s, int level) {
     return level == s->gathered ? &s->part : &s->level[level].v;
 }
@@ -90,9 +90,9 @@ static void share_coarse(Mg *s, int level, bool talk) {
     exchange(s, &s->level[level].v, level, talk);
 }
 
-/* One V-cycle: `next` becomes u + M (v - A u), M as in the definition. share: of the planes of every level, 1
-   for all of them; talk: messages are sent. The solution stays as it was, and a cycle of all planes
-   reads nothing that another left behind: planted extra work may run at any time. */
+/* Do one V-cycle: `next` becomes u + M (v - A u), with M as defined. share: part of the planes of every
+   level, 1 for all; talk: whether messages are sent. u is not changed, and a full cycle reads nothing that an
+   earlier cycle has left, so planted extra work may run at any time. */
 static void cycle(Mg *s, double share, bool talk) {
     const double *smoother = classes[s->class].smoother;
     Level *level = s->level;
@@ -122,7 +122,7 @@ static void iterate(Mg *s) {
     s->level[s->finest].u.data = data;
 }
 
-/* The root mean square of v - A u. */
+/* Return the root mean square of v - A u. */
 static double norm(Mg *s) {
     double sum = pass_norm(&s->crew, &s->level[s->finest].v, &s->level[s->finest].u);
     if (s->world.size > 1)
@@ -138,7 +138,8 @@ static void start_over(Mg *s) {
     memset(s->level[s->finest].u.data, 0, mg_grid_bytes(&s->level[s->finest].u));
 }
 
-/* A level is divided if every rank has two planes and two rows of it, as the halo takes. */
+/* Return the finest level that is gathered. A level is divided if every rank has at least two planes and two
+   rows of it, as the halo requires. */
 static int finest_gathered(const Mg *s) {
     for (int k = s->finest; s->world.size > 1 && k >= 0; k--) {
         long n = 2L << k;
@@ -159,7 +160,7 @@ static void plan_grids(Mg *s) {
         s->part = mg_grid_plan(2L << s->gathered, &s->cut, 0);
 }
 
-/* The levels below the finest. */
+/* Return the bytes of the levels below the finest. */
 static size_t coarse_need(const Mg *s) {
     size_t need = 0;
     for (int k = 0; k < s->finest; k++)
@@ -181,7 +182,7 @@ static void put_coarse(Mg *s, char *memory) {
     }
 }
 
-/* The coarse levels as one piece: each by itself would begin a page of 2 MiB. */
+/* Take the memory. The coarse levels are one piece, since each alone would begin at a page of 2 MiB. */
 static void take_memory(Mg *s) {
     Level *finest = &s->level[s->finest];
     size_t solution = arena_need(mg_grid_bytes(&finest->u)), given = arena_need(mg_grid_bytes(&finest->v));
@@ -216,7 +217,7 @@ static void *prepare(Spec *spec, const World *world) {
     return s;
 }
 
-/* A unit is one V-cycle. */
+/* Run a slice. A unit of work is one V-cycle. */
 static void slice(void *state, long units, Slice *out) {
     Mg *s = state;
     MPI(MPI_Barrier(MPI_COMM_WORLD));

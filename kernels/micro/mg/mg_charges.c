@@ -1,5 +1,5 @@
-/* The right-hand side of MG (RNR-94-007): every point draws one number of the generator, in the order of x,
-   y, z; the ten greatest and the ten smallest are the charges. */
+/* The right-hand side of MG (RNR-94-007). Every point gets a random number, in the order of x, y, z. The
+   points with the ten largest and the ten smallest numbers are the charges. */
 #include "mg_charges.h"
 
 #include <stdlib.h>

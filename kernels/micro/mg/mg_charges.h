@@ -4,8 +4,9 @@
 
 #include "mg_grid.h"
 
-/* v = +1 at the ten points that drew the greatest numbers, -1 at the ten that drew the smallest, 0 elsewhere;
-   the halo is left to mg_grid_exchange(). spoil: one of the twenty is not 1. */
+/* Set v to +1 at the ten points with the largest random numbers, -1 at the ten with the smallest, and 0
+   elsewhere. The halo is not set; see mg_grid_exchange(). spoil: whether one of the charges gets a wrong
+   value, for tests. */
 void charges_place(const Grid *v, const Cut *cut, bool spoil);
 
 #endif

@@ -1,12 +1,13 @@
-/* Grids of MG and how they are cut among the ranks: along z and y, never along x, so that rows stay whole and
-   are periodic in themselves. */
+/* Grids of MG, and their division among the ranks: across z and y, never across x, so that rows are complete
+   and periodic. */
 #ifndef NEARMETAL_MG_GRID_H
 #define NEARMETAL_MG_GRID_H
 
 #include "pages.h"
 #include "world.h"
 
-/* The ranks as planes x rows; where this rank stands; its neighbours below and above in both directions. */
+/* The arrangement of the ranks as planes x rows, the position of this rank, and its neighbours below and
+   above in both directions. */
 typedef struct {
     int planes, rows;
     int plane, row;
@@ -15,7 +16,7 @@ typedef struct {
 
 Cut cut_make(const World *world);
 
-/* Rank r stands where cut_make() puts it. */
+/* Return the position of a rank in the arrangement of cut_make(). */
 static inline int cut_plane(const Cut *cut, int rank) {
     return rank / cut->rows;
 }
@@ -40,7 +41,8 @@ static inline double *row(const Grid *g, long z, long y) {
     return g->data + ((z + g->z_shift) & g->z_mask) * g->plane + ((y + g->y_shift) & g->y_mask) * g->line;
 }
 
-/* Without memory yet. n: points in each direction of the whole grid; cut: NULL for all of it. */
+/* Return a grid without memory. n: points in each direction of the whole grid; cut: NULL for the whole grid.
+ */
 Grid mg_grid_plan(long n, const Cut *cut, int halo);
 
 size_t mg_grid_bytes(const Grid *g);
@@ -52,13 +54,13 @@ void mg_grid_put(Grid *g, char **memory);
 
 void mg_grid_free(Grid *g);
 
-/* The neighbours' rows and planes, corners included; the seconds are added. */
+/* Exchange the halo with the neighbours: rows, planes and corners. The time is added to *seconds. */
 void mg_grid_exchange(const Grid *g, const Cut *cut, double *seconds);
 
-/* From the parts of all ranks the whole grid, on every rank. all: room for the whole grid. */
+/* Gather the whole grid from the parts of all ranks, on every rank. all: room for the whole grid. */
 void mg_grid_gather(const Grid *part, double *all, const Grid *whole, const Cut *cut, double *seconds);
 
-/* The whole grid seen from a rank's part: row 0 is the first row of the part. */
+/* Return the whole grid with indices relative to a rank's part: row 0 is the first row of the part. */
 Grid mg_grid_view(const Grid *whole, const Grid *part, const Cut *cut);
 
 #endif

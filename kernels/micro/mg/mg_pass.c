@@ -1,5 +1,6 @@
-/* The passes of MG: the rows of all planes are dealt out in columns, those to threads; along a column
-   operators follow each other plane by plane through rings of the last planes. */
+/* The passes of MG. The grid is divided into columns, ranges of rows in all planes, which are distributed to
+   the threads. Along a column, operators follow each other plane by plane, and keep the last planes in rings.
+ */
 #include "mg_pass.h"
 
 #include <omp.h>
@@ -32,7 +33,8 @@ static long most_rows(long n) {
     return rows < 4 ? 4 : rows;
 }
 
-/* Two rows of scratch and both rings, at most four rows wider than the column. */
+/* Return the bytes of a thread: two rows of scratch memory and both rings, which are at most four rows wider
+   than the column. */
 static size_t room_bytes(long n) {
     size_t rows = (size_t)(most_rows(n) < n ? most_rows(n) : n) + 4;
     return (2 * (size_t)(n + 2 * PAD) + 2 * RING * rows * (size_t)(n + PAD)) * sizeof(double);
@@ -49,7 +51,7 @@ Crew crew_make(Arena *arena, long n, int threads) {
     return crew;
 }
 
-/* As many for each thread, where there are rows enough. */
+/* Return the number of columns: the same for each thread, if there are enough rows. */
 static long columns_of(const Grid *g, int threads) {
     long most = most_rows(g->nx), columns = (g->ny + most - 1) / most;
     columns = (columns + threads - 1) / threads * threads;
@@ -63,7 +65,7 @@ static void do_column(const Grid *g, long planes, ColumnPass *pass, const Work *
     pass(work, c, room);
 }
 
-/* Cuts g into columns and does them; returns how many there were. */
+/* Divide g into columns and process them. Return their number. */
 static long do_columns(const Crew *crew, const Grid *g, long planes, ColumnPass *pass, Work work) {
     int threads = g->nx * g->ny * planes < LEAST_POINTS ? 1 : crew->threads;
     long columns = planes > 0 ? columns_of(g, threads) : 0;
@@ -83,7 +85,7 @@ static long do_columns(const Crew *crew, const Grid *g, long planes, ColumnPass 
     return columns;
 }
 
-/* The last planes of `rows` rows from row `first` on. */
+/* Return a ring that holds the last planes of `rows` rows from row `first` on. */
 static Grid ring(double **room, long n, long first, long rows) {
     Grid g = {.data = *room, .nx = n, .line = n + PAD, .plane = (n + PAD) * rows};
     g.z_mask = RING - 1;
@@ -128,8 +130,8 @@ void pass_restrict(const Crew *crew, const Grid *coarse, const Grid *r, long pla
     do_columns(crew, r, planes, restrict_column, (Work){.out = coarse, .v = r});
 }
 
-/* Plane z of w, plane z - 1 of v - A w and plane z - 2 of the result in turn: each needs those of the stage
-   before it up to one row and one plane further on. */
+/* Compute plane z of w, then plane z - 1 of v - A w, then plane z - 2 of the result, for each z. Each stage
+   needs the previous stage up to one row and one plane further. */
 static void correct_column(const Work *k, Column c, double *room) {
     long n = k->out->nx;
     double *w = take_row(&room, n);

@@ -1,15 +1,16 @@
-/* The passes of MG over a grid. Operators that follow each other are done in one pass, a few planes apart:
-   what one leaves the next finds in the cache. No pass sends messages; each leaves the halo of its result to
-   mg_grid_exchange(). `planes`: how many planes of the finer grid to do, from the first on; even. */
+/* The passes of MG over a grid. Successive operators are applied in one pass, a few planes apart, so that
+   each finds the result of the previous one in the cache. A pass sends no messages, and does not set the halo
+   of its result; see mg_grid_exchange(). planes: number of planes of the finer grid to process, from the
+   first on; even. */
 #ifndef NEARMETAL_MG_PASS_H
 #define NEARMETAL_MG_PASS_H
 
 #include "mg_grid.h"
 
-/* Planes that pass_residual() and pass_correct() do more than asked for, where operators overlap, in time. */
+/* Extra time of pass_residual() and pass_correct() for the overlap of operators, in planes. */
 static const double pass_overlap = 1.4;
 
-/* Threads of this rank and the room in which they work. */
+/* The threads of this rank, and their memory. */
 typedef struct {
     int threads;
     double *room;
@@ -17,7 +18,7 @@ typedef struct {
     double *sums;      /* by column */
 } Crew;
 
-/* n: points of the finest grid in each direction. */
+/* Return the bytes that the threads need. n: points of the finest grid in each direction. */
 size_t crew_need(long n, int threads);
 Crew crew_make(Arena *arena, long n, int threads);
 
@@ -34,7 +35,7 @@ void pass_correct(const Crew *crew, const Grid *out, const Grid *u, const Grid *
 /* out = S r */
 void pass_smooth(const Crew *crew, const Grid *out, const Grid *r, const double *smoother);
 
-/* The sum of squares of v - A u over this rank's points. */
+/* Return the sum of squares of v - A u over this rank's points. */
 double pass_norm(const Crew *crew, const Grid *v, const Grid *u);
 
 #endif

@@ -42,7 +42,7 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
 
 
 def wanted(study: Study, *, detail: bool = True) -> FoldRequest:
-    """Return which values fold() has to keep for conclude()."""
+    """Return the request by which fold() keeps the values that conclude() needs."""
     return fold_request(study, detail=detail, three_arms=three_arm.USED)
 
 
@@ -58,7 +58,7 @@ def conclude(
     """Return the same as analyse() for a run whose records are already folded.
 
     heads: the heads of all records of the run.
-    each: used for questions and cells, which do not depend on each other.
+    each: applies a function to every question, and later to every cell; may use threads.
     """
     clock = RunTimes(heads, plan.started)
     questions = _questions(study, folded)
@@ -112,7 +112,7 @@ def conclude(
 
 
 def _sets(study: Study, plan: Plan, folded: Folded) -> tuple[SetEvidence, ...]:
-    """Return the slow machines and links of a run whose blocks used drawn sets of machines."""
+    """Return the slow machines and links; empty unless the machines of each block were drawn at random."""
     if not plan.machines:
         return ()
     return unlike_sets(
@@ -140,8 +140,8 @@ def _run_nodes(nodes: Nodes, study: Study, folded: Folded) -> RunNodes:
 
 
 def _questions(study: Study, folded: Folded) -> list[Question]:
-    """List the questions: the A/A comparisons first, then those of the study, each for every row that was
-    measured anywhere in the run."""
+    """List the questions: the A/A comparisons first, then the comparisons of the study, each for every row
+    (workload and metric) that any arm measured in the run."""
     design = study.design
     arms = {arm.name: arm for arm in study.arms()}
     alpha = 1 - design.confidence

@@ -31,9 +31,10 @@ from .verdict import disagreement, share_of, smallest_material
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """One comparison of one row.
+    """One comparison in one metric of a workload, which answer() answers by a cell.
 
-    aa: whether the baseline is compared with its own second run.
+    row: workload and metric.
+    aa: whether the baseline is compared with its own second run; `arm` is then the baseline, too.
     aa_cells: number of A/A comparisons in the study; 0 if aa is False.
     alpha: error probability that this cell may use.
     exploratory: whether the cell is outside the named primary metrics.
@@ -85,9 +86,9 @@ def answer(
     """Return the cell of a question, or None if no block has the row on both sides.
 
     ended: seconds from the start of the run to the end of each block.
-    nodes: the nodes of the blocks; None if there is one. The baseline is compared with itself on these nodes,
-        whatever the estimand.
-    left_out: names of the nodes that the rule leaves out.
+    nodes: the nodes of the blocks; None if there is one. A comparison of the baseline with itself is always
+        about these nodes (Estimand.THESE).
+    left_out: names of the nodes without which the estimates are also computed; see unlike.left_out_nodes().
     detail: False is for use between blocks. Then sign, mean, difference, baseline_value and value have
         infinite ends, and p, quantiles and parts are None. The number of blocks, interval, verdict, reason
         and blocks still needed are the same, except that the reason does not mention the sign interval.
@@ -276,8 +277,11 @@ def with_discoveries(cells: tuple[Cell, ...], alpha: float) -> tuple[Cell, ...]:
 
 
 def _quantiles(question: Question, folded: Folded, paired: Paired, design: Design) -> Quantiles:
-    """Return the quantiles of the arm. Of a failed trial it is known only that it took longer than any other
-    (right-censored): without these trials, the quantiles of starts that hang would be too short."""
+    """Return the quantiles of the arm and the values of both sides.
+
+    A failed trial counts as longer than any other (right-censored). Without failed trials, the quantiles of
+    starts that sometimes hang would be too short.
+    """
     env, base = (folded.measured[side, question.row].drawn for side in question.sides)
     return quantiles(env, base, design.confidence, failed=len(paired.env_failed))
 

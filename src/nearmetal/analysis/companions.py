@@ -17,11 +17,10 @@ from .intervals.variance_components import components_of_moments
 
 
 def totals(paired: Paired, better: Better, confidence: float) -> Interval | None:
-    """Return the ratio of the total times over all blocks minus 1: how much longer the arm took than its
-    baseline.
+    """Return the overhead of all blocks together, as a fraction with Fieller's interval: the total time of
+    the arm divided by that of its baseline, minus 1. Returns None for fewer than two blocks.
 
-    This is the ratio of arithmetic means minus 1. A rate is replaced by its reciprocal, the time of one unit
-    of work. Returns None for fewer than two blocks.
+    A rate is replaced by its reciprocal, the time of one unit of work.
     """
     if paired.d.size < 2:
         return None

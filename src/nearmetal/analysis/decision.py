@@ -23,11 +23,11 @@ from .verdict import MOST_FAILED, Failures, blocks_needed, judge, judge_failures
 class Decision:
     """The result of one look at a comparison.
 
-    reason: why, in one clause.
+    reason: why there is this verdict or none, in one clause.
     needed: number of further blocks until a verdict; None if there is a verdict already, or if the number
         cannot be estimated.
     block: number of the block after which the verdict was first reached; None if there is no verdict.
-    carried: the interval.
+    carried: the primary interval, carried over the looks at all judged blocks.
     least: least number of blocks for a verdict.
     """
 
@@ -43,9 +43,9 @@ class Decision:
 class Criteria:
     """How the blocks of a comparison are judged.
 
-    schedule: when they are looked at.
+    schedule: numbers of blocks at which the comparison is analysed.
     alpha: error probability of the comparison.
-    node_alpha: error probability of the finding that its nodes disagree.
+    node_alpha: error probability of the finding that the nodes disagree.
     margin: largest overhead that is not material.
     min_blocks: least number of blocks for a verdict, as the study requests it.
     """
@@ -62,8 +62,8 @@ def decide(
 ) -> Decision:
     """Judge the blocks of a comparison.
 
-    brackets: the brackets of its judged blocks, for the three-arm interval; None for the signed ranks. They
-        are not used with several nodes.
+    brackets: the data of the judged blocks for the three-arm interval (intervals.three_arm); None for the
+        signed-rank interval. Several nodes always use signed ranks.
     nodes: the nodes of the blocks, if there is more than one.
     """
     numbers = paired.judged_blocks.tolist()
@@ -140,7 +140,9 @@ class _History:
     """The state of a comparison with failures after each of its blocks."""
 
     def __init__(self, paired: Paired, looks: Sequence[Look], without: Sequence[Look]) -> None:
-        """looks: of all judged blocks; without: of the blocks without failures."""
+        """looks: running intervals of all judged blocks.
+        without: running intervals of the blocks in which neither side failed.
+        """
         self._judged: list[int] = paired.judged_blocks.tolist()
         self._whole: list[int] = paired.blocks.tolist()
         self._env, self._base = sorted(paired.env_failed), sorted(paired.base_failed)

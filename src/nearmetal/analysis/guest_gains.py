@@ -1,4 +1,4 @@
-"""Checks whether the clock of a guest explains why the guest beats bare metal, or an upper bound. No I/O.
+"""Checks whether a slow clock explains that a guest beats bare metal or exceeds an upper bound. No I/O.
 
 A guest measures its programs by its own clock. If this clock is slow, every time is too short and every rate
 too high.
@@ -15,13 +15,13 @@ from .instances import InstanceFigures
 
 
 class ClockAnswer(StrEnum):
-    """Whether the clock of a guest explains a gain.
+    """Whether the clock of a guest explains why the guest seems faster.
 
-    EXPLAINS: it is slow by as much as the guest is faster.
-    UNSURE: it may be slow by as much; its rate is not known well enough.
-    PARTLY: it is slow, but by less.
-    AGREES: its rate is that of the machine's clock, so the gain is not explained.
-    UNKNOWN: the clocks were not compared.
+    EXPLAINS: the clock is slow by at least as much as the guest seems faster.
+    UNSURE: the clock may be slow by as much, but its rate is not known precisely enough.
+    PARTLY: the clock is slow, but by less than the guest seems faster.
+    AGREES: the clock is not known to be slow, so it explains nothing.
+    UNKNOWN: the guest's clock was not compared with the machine's.
     """
 
     EXPLAINS = "explained by its clock"
@@ -33,13 +33,13 @@ class ClockAnswer(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class GuestGain:
-    """A guest that beats bare metal, or an upper bound of it.
+    """A guest that is faster than bare metal, or that exceeds an upper bound of bare metal.
 
-    gain: overhead that has to be explained, below zero, and the ends of its interval. Beyond a bound, all
-        three follow from the share of the bound.
-    beyond: whether it is beyond a bound; else it is faster than its baseline.
+    beyond: True if the guest exceeds an upper bound; False if it is faster than its baseline.
+    gain: the negative overhead to explain, as a fraction: centre, lower and upper end of its interval. If the
+        guest exceeds a bound, all three are 1 / (value / bound) - 1, without an interval.
     rate: rate of the guest's clock relative to the machine's, minus 1; None if they were not compared.
-    error: uncertainty of that rate.
+    error: uncertainty of that rate; 0 if unknown.
     """
 
     cell: Cell
@@ -55,8 +55,11 @@ def guest_gains(
 ) -> tuple[GuestGain, ...]:
     """Return the gains of guests, in the order of the cells.
 
-    A guest beats its baseline if its whole interval is below zero.
-    guests, bare: names of the environments that are guests, and of those that are bare metal.
+    A guest is faster than its baseline if the whole interval of its overhead is below zero.
+
+    figures: clock rates of the guests, by arm and workload.
+    guests: names of the environments that are guests.
+    bare: names of the environments that are bare metal.
     """
     known = {(f.arm, f.workload): f for f in figures}
     out = []
@@ -91,12 +94,14 @@ def _gain(
 
 
 def answer_of(high: float, rate: float, error: float) -> ClockAnswer:
-    """Return whether a clock rate explains an overhead.
+    """Return whether the rate of a guest's clock explains a negative overhead.
 
     A clock that runs at 1 + rate shows 1 + rate times the time that passed, so it explains an overhead of
     `rate`.
+
     high: upper end of the interval of the overhead, as a fraction.
-    rate, error: of the clock, as fractions.
+    rate: rate of the clock relative to the machine's, minus 1.
+    error: uncertainty of the rate.
     """
     if rate + error <= high:
         return ClockAnswer.EXPLAINS

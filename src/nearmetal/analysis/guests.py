@@ -91,7 +91,7 @@ class GuestMemory:
 
 
 def mean_memory(guests: Sequence[GuestMemory]) -> GuestMemory:
-    """Return the mean over the guests, which the paper gives as the memory of one guest.
+    """Return the mean over the guests: the paper prints it as the memory of one guest.
 
     Raises ValueError if there is no guest.
     """

@@ -22,26 +22,32 @@ CPU = ("user", "system", "wait", "idle", "steal")
 MEMORY = ("committed", "swap", "free", "inactive", "active")
 """committed is in bytes; the others are shares of it."""
 RATES = ("blocks received", "blocks sent", "interrupts", "context switches")
-"""Rates per second; blocks are counted in bytes. 'Received' blocks were read from a device, as the paper
-calls them."""
+"""Rates per second, by the names of the paper: blocks 'received' were read from a device, blocks 'sent' were
+written. Both are in bytes per second."""
 _SOURCES = ("blocks_in", "blocks_out", "interrupts", "context_switches")
 _LAST_NUMBER = re.compile(r"(\d+)$")
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceFigures:
-    """Medians over the trials of an arm. A value that no trial has counted is missing or None.
+    """Medians over the trials of an arm. A value that was not counted is missing or None.
 
     trials: number of trials with counters of instances.
-    kernels: whether each instance has a kernel of its own, which counts.
-    instances: shares of each instance's CPU time, with the keys of CPU; instances in their order.
+    kernels: whether the instances are guests, whose own kernels count.
+    instances: for each instance, in the order of their numbers, the shares of its CPU time with the keys of
+        CPU; an empty mapping for an instance that was not counted. () if none was counted.
     node: shares of the CPU time of a node, with the keys of CPU without 'steal', and 'excess'.
     memory: memory of one virtual machine, with the keys of MEMORY.
     rates: rates with the keys of RATES, summed over the instances of a node.
     mean_rates: rates with the keys of RATES, mean of one instance.
-    run_delay: share of the time in which a vCPU wanted to run and waited for a CPU, as the host counts.
-    accounting: CPU time counted by a virtual machine over the time its vCPU threads ran.
-    clock_ahead, clock_error, clock_drift: in seconds, the largest values of all trials.
+    run_delay: time that the vCPUs waited for a CPU as a share of the time that they ran or waited, as the
+        host counts it.
+    accounting: CPU time that a virtual machine's kernel counts as busy, divided by the time that its vCPU
+        threads ran on the host.
+    clock_ahead: how far the clock of a virtual machine is ahead of the machine's, in seconds.
+    clock_error: uncertainty of such an offset, in seconds.
+    clock_drift: change of the offset of the monotonic clocks during a trial, in seconds. Each of these three
+        is the value with the largest magnitude over all trials and virtual machines.
     clock_rate: rate of the virtual machines' clocks relative to the machine's, minus 1.
     clock_rate_error: uncertainty of that rate.
     """
@@ -78,7 +84,7 @@ class _Trial:
 
 
 def instance_figures(arm: Arm, workload: str, trials: Iterable[TrialRecord]) -> InstanceFigures | None:
-    """Return the figures of an arm, or None if no trial has counters over runs of that workload."""
+    """Return the figures of an arm, or None if no trial has counters over timed runs of the workload."""
     found, kernels = [], False
     for t in trials:
         own = {of: c for text, c in t.counters.items() if (of := Scope.parse(text)).runs == workload}
@@ -89,14 +95,17 @@ def instance_figures(arm: Arm, workload: str, trials: Iterable[TrialRecord]) -> 
             found.append(_trial(arm, guests, groups))
     if not found:
         return None
+    # An instance that was not counted in a trial keeps its place, so that the others keep theirs.
+    each = [
+        _medians([shares for t in found if (shares := t.instances[i])])
+        for i in range(min(len(t.instances) for t in found))
+    ]
     return InstanceFigures(
         arm=arm.name,
         workload=workload,
         trials=len(found),
         kernels=kernels,
-        instances=tuple(
-            _medians([t.instances[i] for t in found]) for i in range(min(len(t.instances) for t in found))
-        ),
+        instances=tuple(each) if any(each) else (),
         node=_medians([t.node for t in found]),
         memory=_medians([t.memory for t in found]),
         rates=_medians([t.rates for t in found]),
@@ -132,7 +141,7 @@ def _trial(arm: Arm, guests: Sequence[Counters], groups: Sequence[Counters]) -> 
     known = {name: [r[name] for r in rates] for name in RATES if all(name in r for r in rates)}
     whole = mean_memory(memory) if memory and len(memory) == len(guests) else None
     return _Trial(
-        instances=[s for s in shares if s],
+        instances=shares,
         node=_medians([_node([shares[i] for i in node if i < len(own)], arm) for node in nodes]),
         memory={"committed": whole.committed, **whole.shares()} if whole is not None else {},
         rates={name: sum(each) / len(nodes) for name, each in known.items()},
@@ -152,7 +161,8 @@ def _clock_rate(c: Counters) -> tuple[float, float] | None:
     """Return the rate of a guest's clock relative to the machine's, minus 1, and its uncertainty; None if it
     is not known.
 
-    The offset of the clock was measured twice, each time with an error.
+    The rate is the change of the clock's offset divided by the time between the two measurements of the
+    offset. Both measurements have the same error, which therefore counts twice.
     """
     drift, error, span = (c.get(name) for name in ("clock_drift", "clock_error", "clock_span"))
     return (drift / span, 2 * error / span) if drift is not None and error is not None and span else None

@@ -15,7 +15,7 @@ from .fold.counts import Counts, FloatArray, joined
 CLEAR_TREND = 3.0
 """Number of standard errors of Kendall's tau above which a drift is reported."""
 CLEAR_LOAD = 0.01
-"""Median share of the CPU from which steal or other processes are reported."""
+"""Steal and other processes are reported if they take at least this share of the CPU in the median trial."""
 LOADS = {
     "steal_share": "the hypervisor took CPU away (steal)",
     "other_cpu_share": "other processes used the CPU",
@@ -108,7 +108,7 @@ def _likeliest(odd: Sequence[Cell], disturbance: Mapping[str, float | None]) -> 
 
 
 def _no_cause(disturbance: Mapping[str, float | None]) -> str:
-    """Return a text: no cause was found, and these possible causes were not checked."""
+    """Return the text for the case that no cause was found. It names the loads that were not measured."""
     unknown = [words for kind, words in LOADS.items() if disturbance.get(kind) is None]
     rest = f" (not measured: whether {' or '.join(unknown)})" if unknown else ""
     return f"no cause seen: neither drift nor load{rest}"

@@ -20,8 +20,8 @@ def half_width(cell: Cell) -> float:
 def distance(cell: Cell) -> float:
     """Return how far a cell is from a verdict, in ln ratio; inf before it has an interval.
 
-    For each possible verdict, this is the length by which the interval reaches across the end of the margin.
-    The smallest of these lengths is returned.
+    For each possible verdict, this is how far an end of the interval lies on the wrong side of the margin;
+    for *equivalent*, which limits both ends, the larger of the two distances. The smallest is returned.
     """
     if math.isinf(half_width(cell)):
         return math.inf
@@ -51,9 +51,9 @@ def all_cells(analysis: Analysis) -> tuple[Cell, ...]:
 def decided(analysis: Analysis) -> bool:
     """Return whether every cell, A/A included, has its verdict.
 
-    An inconsistent cell counts as decided, because more blocks do not change it. So does a cell without a
-    verdict because the nodes disagree, which is the finding. An A/A cell also counts as
-    decided if it can no longer become equivalent, even if its difference may be chance.
+    Inconsistent cells, and cells whose verdict is withheld because the nodes disagree, count as decided:
+    more blocks do not change them. An A/A cell also counts as decided once it can no longer become
+    equivalent, even if its difference may be due to chance.
     """
     cells = all_cells(analysis)
     open_ = [c for c in analysis.noise_floor.cells if c.verdict is Verdict.NONE and not _hopeless(c)]

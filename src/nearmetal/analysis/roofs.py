@@ -37,8 +37,10 @@ WORDS: Mapping[str, str] = {
 class Under:
     """The roof that bounds a metric.
 
-    each: whether the metric is the value of one of several ranks that share the roof.
-    alone: whether the metric is the value of one rank while the others are idle.
+    each: whether the metric is a value per rank while all ranks run. The bound is then the roof divided by
+        the number of ranks.
+    alone: whether the metric is measured by one rank while the others are idle. The bound is then the roof of
+        one rank.
     """
 
     roof: str
@@ -104,7 +106,7 @@ def _request_for(kind: str, alone: bool, arm: Arm) -> RoofRequest | None:
 
 
 def _seats(arm: Arm) -> str:
-    """Return the arm's name if its ranks communicate over a network of its own, else ''."""
+    """Return the arm's name if its ranks communicate over a network that was built for the arm, else ''."""
     apart = arm.environment.attachment.seated or arm.placement.emulated
     return arm.name if apart and arm.placement.all_instances > 1 else ""
 
@@ -179,9 +181,9 @@ def _raised(
 def _over(
     cell: Cell, median: float, workload: Workload, arm: Arm, roofs: Sequence[MeasuredRoof]
 ) -> Roof | None:
-    """Return the roof over one side of a cell, or None if there is none.
+    """Return the roof that bounds one side of a cell, or None if there is none.
 
-    median: the median of that side.
+    median: median of that side over the blocks, in the unit of the cell.
     """
     ran = workload.ran
     under = UNDER.get((ran, cell.metric)) or UNDER.get((ran, cell.metric.rstrip("0123456789")))

@@ -2,8 +2,8 @@
 unpaired, boot by boot.
 
 For each arm and metric, a boot gives one value: the mean of the natural logarithms of its measurements. The
-    sample size n is the number of boots, never the number of blocks: treating the blocks of one boot as
-    independent makes half of all verdicts false."""
+sample size n is the number of boots, never the number of blocks: treating the blocks of one boot as
+independent makes half of all verdicts false."""
 
 from __future__ import annotations
 
@@ -76,8 +76,9 @@ class StateCell:
 class LeastBoots:
     """The least numbers of boots on each side.
 
-    any_verdict: boots needed for any verdict. In a large family this verdict can only be *equivalent*.
-    material: boots needed for a material verdict, corrected for all comparisons of the family.
+    any_verdict: boots needed for any verdict. If there are fewer than `material`, only *equivalent* is
+        possible.
+    material: boots needed for a material verdict, which is corrected for all comparisons of the family.
     """
 
     any_verdict: int
@@ -85,7 +86,11 @@ class LeastBoots:
 
 
 def least_boots(confidence: float, family: int) -> LeastBoots:
-    """Return the least numbers of boots on each side at which the exact test attains its levels."""
+    """Return the least numbers of boots on each side with which the rank-sum interval can be finite.
+
+    confidence: of one comparison.
+    family: number of comparisons for which a material verdict is corrected.
+    """
     alpha = _alpha(confidence)
     return LeastBoots(any_verdict=least_size(alpha), material=least_size(alpha / max(1, family)))
 
@@ -169,7 +174,7 @@ def compare_states(
 
 @dataclass(frozen=True, kw_only=True)
 class _Key:
-    """Identifies one quantity to compare. baseline: as in StateCell."""
+    """Identifies one quantity to compare. The fields are those of StateCell."""
 
     arm: str
     baseline: str

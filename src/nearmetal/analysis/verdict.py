@@ -72,9 +72,12 @@ def judge_failures(verdict: Verdict, failures: Failures, *, n: int, margin: floa
     """Return the verdict of an interval in which failed blocks count as infinitely slow.
 
     A failure is evidence against equivalence, and the interval takes it into account. *Equivalent* is refused
-    in any case if more than 5 % of the blocks failed. A failure is no evidence of how slow a run is that does
+    in any case if more than 5 % of the blocks failed. A failure says nothing about the speed of runs that do
     not fail. Therefore *slower*, *faster* and *inconsistent* are kept only if the blocks without failures
     lead to the same verdict.
+
+    n: number of blocks that the interval is based on.
+    least: least number of blocks for a verdict.
     """
     if verdict is Verdict.EQUIVALENT and failures.failed > MOST_FAILED * failures.blocks:
         return Verdict.NONE
@@ -97,9 +100,9 @@ def blocks_needed(carried: Carried, *, n: int, margin: float, min_blocks: int) -
     """Return how many more blocks a verdict needs if centre and spread stay as they are; None if the number
     is unknown or no planned look is enough.
 
-    The half-width at a later look at n_j blocks is predicted as z(level_j / 2) standard errors, and the
-    standard error as shrinking with the square root of n. The predicted interval is the intersection of the
-    present one with those of the later looks. A look whose level is not attainable does not narrow it.
+    The half-width at a later look at n_j blocks is predicted as z(level_j / 2) standard errors. The standard
+    error is assumed to shrink with the square root of n. The predicted interval is the intersection of the
+    present interval with those of the later looks. A look that cannot attain its level does not narrow it.
     """
     if not math.isfinite(carried.step) or carried.low > carried.high:
         return None

@@ -44,7 +44,7 @@ def _no_image(name: str, own: Mapping[str, ImageDefinition], file: str) -> str |
 def require_images(study: Study) -> None:
     """Check that the image of every environment exists on this machine.
 
-    Raises UnavailableError if one does not.
+    Raises UnavailableError if one is missing.
     """
     from ..node.machine import image_store
 

@@ -56,7 +56,10 @@ def machine_facts() -> Mapping[str, JsonValue]:
 
 
 def can_measure(checks: tuple[Check, ...]) -> bool:
-    """Return whether the kernels can be built here. Nothing can be measured without them."""
+    """Return whether the kernels can be built here. Nothing can be measured without them.
+
+    checks: result of check().
+    """
     return any(c.what == _KERNELS and c.state == WORKS for c in checks)
 
 
@@ -99,8 +102,9 @@ def _grouped(group: str, checks: Iterable[Check]) -> Iterator[Check]:
 
 
 def _unless(lacks: Unavailable | NearmetalError | None, what: str, why: str = "") -> Check:
-    """Return a check with the state WORKS, unless something is missing.
+    """Return a check with the state WORKS, or NOT_HERE with reason and remedy if `lacks` is given.
 
+    lacks: why it does not work; None if it works.
     why: details if it works.
     """
     if lacks is None:
@@ -110,7 +114,7 @@ def _unless(lacks: Unavailable | NearmetalError | None, what: str, why: str = ""
 
 
 def _load() -> dict[str, Backend | NearmetalError]:
-    """Return all backends by name, or why one cannot be loaded."""
+    """Return every backend by name, or the error in its place if it cannot be loaded."""
     from ..environments.registry import backend_names, get_backend
 
     found: dict[str, Backend | NearmetalError] = {}
@@ -218,7 +222,8 @@ def _inside(machine: Machine) -> Iterator[Check]:
 
 
 def _storages(host: Host) -> Iterator[Check]:
-    """Check each kind of storage. If it needs a device or an export, check everything else that it needs."""
+    """Check each kind of storage. For a kind that needs a device or an NFS export of the user's, only check
+    what else it needs."""
     from ..environments.storage import check_storage
     from ..model.study import StorageKind
 
@@ -228,8 +233,7 @@ def _storages(host: Host) -> Iterator[Check]:
 
 
 def _applications(host: Host) -> Iterator[Check]:
-    """Check for each application, with its usual keys on two ranks, whether this machine has what it
-    needs."""
+    """Check for each application, with default keys on two ranks, whether this machine has what it needs."""
     from ..model.environments.image import HOST
     from ..model.study import ApplicationWorkload
     from ..node.machine import hardware_of
@@ -252,7 +256,8 @@ def _applications(host: Host) -> Iterator[Check]:
 
 
 def _in_images() -> Iterator[Check]:
-    """Check for each existing image which applications it contains, and what the other applications need."""
+    """List for each existing image the applications that it contains, and the packages that the other
+    applications need."""
     from ..model.study import ApplicationWorkload
     from ..node.machine import image_store
     from ..node.software import find_program

@@ -15,8 +15,9 @@ from ..host.leftovers import Leftover
 class Cleaned:
     """The leftovers of killed runs.
 
+    found: those that were found.
     left: those that still exist.
-    failures: why some of them could not be removed.
+    failures: why some of them could not be removed, one text for each.
     """
 
     found: tuple[Leftover, ...]
@@ -27,7 +28,7 @@ class Cleaned:
 def find_leftovers(spare: Sequence[str] = ()) -> Cleaned:
     """Return the leftovers on this machine, and remove nothing.
 
-    spare: labels of runs that use this machine from another one.
+    spare: labels of running runs on other machines that also use this one; what they made is no leftover.
     """
     found = find_all(LocalHost(), spare=spare)
     return Cleaned(found=found, left=found)

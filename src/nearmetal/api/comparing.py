@@ -46,8 +46,8 @@ def compare(
     """Compare the runs in results directories from before and after an upgrade.
 
     before, after: results directories, or directories with results directories in them.
-    margin: the margin; the margin of the studies if omitted. Any other margin makes the comparison
-        exploratory, because it was chosen after the data were measured.
+    margin: smallest material difference, as a fraction; None for the margin of the studies. Any other margin
+        makes the comparison exploratory, because it was chosen after the data were measured.
     against: as in analysis.compare_states.
     analyse: analyses one results directory.
 
@@ -149,7 +149,7 @@ def _margin(designs: Sequence[Design], given: float | None) -> tuple[float, bool
 
 
 def _by_boot(runs: Sequence[Results]) -> dict[str, list[Results]]:
-    """Return the runs by boot ID; a run whose records contain none counts as a boot of its own."""
+    """Return the runs by boot ID. A run without a recorded boot ID counts as a boot of its own."""
     boots: dict[str, list[Results]] = {}
     for run in runs:
         boot = run.stored.provenance.get("boot")
@@ -158,9 +158,9 @@ def _by_boot(runs: Sequence[Results]) -> dict[str, list[Results]]:
 
 
 def _unlike(before: Sequence[Results], after: Sequence[Results], *, arms: bool) -> dict[str, str]:
-    """Return the workloads and arms that cannot be compared, with the reason.
+    """Return the workloads and arms that cannot be compared by their definitions, with the reason.
 
-    arms: whether to check arms too.
+    arms: whether to check arms too, not only workloads.
     """
     studies = [[r.study for r in side] for side in (before, after)]
     parts: list[Callable[[Study], Mapping[str, object]]] = [lambda s: {w.name: w for w in s.workloads}]

@@ -18,11 +18,12 @@ from .studies import Note, ignore
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedPart:
-    """A part of two series.
+    """The comparison of one part, from before and after an upgrade.
 
-    upgrade: None if it cannot be compared.
+    upgrade: None if the part cannot be compared.
     why: why it cannot be compared; '' if it can.
-    lost: whether it was measured before the upgrade, and nothing says whether the upgrade hurt it.
+    lost: whether the part was measured before the upgrade, but cannot be compared, so that the effect of the
+        upgrade on it is unknown.
     """
 
     key: str

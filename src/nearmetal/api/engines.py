@@ -1,4 +1,5 @@
-"""Runs whose blocks are run by workers elsewhere: started by an engine, coordinated by this process."""
+"""Runs whose blocks are run by workers elsewhere. An engine starts the workers; this process coordinates
+them."""
 
 from __future__ import annotations
 
@@ -33,15 +34,16 @@ if TYPE_CHECKING:
     from ..run.workers.worker import BlockRun
 
 SUBMITTED, LOGS = "engine.json", "workers"
-"""Names in a results directory: the workers that were submitted, and their output."""
+"""Names in a results directory: the file about the submitted workers, and the directory of their output."""
 STATES_EVERY = 5.0
-"""Seconds between two questions to an engine."""
+"""Seconds between two queries of the states of the workers."""
 BY_THEMSELVES = 3.0
-"""Seconds in which idle workers end when there are no more orders."""
+"""Seconds to wait for idle workers to end by themselves when there are no more orders."""
 ENDING = 90.0
-"""Seconds in which cancelled workers give their blocks back and undo everything."""
+"""Seconds to wait for cancelled workers, which give their blocks back and undo everything."""
 SPARE = 600.0
-"""Seconds that a worker may run longer than the time budget of its study: it rehearses, and is prepared."""
+"""Seconds of a worker's time limit for its preparation and rehearsal, in addition to the time of the
+study."""
 LAST_LINES = 3
 
 
@@ -49,7 +51,9 @@ LAST_LINES = 3
 class Fleet:
     """The workers of a run.
 
+    engine: name of the engine that starts them.
     workers: their number.
+    options: options of the engine.
     lease: seconds after which a worker that does not renew its claim counts as lost.
     """
 
@@ -74,8 +78,9 @@ def run_by_engine(
     max_blocks: int | None = None,
     directory: ResultsDirectory | None = None,
 ) -> Outcome:
-    """Run a study by workers of an engine, without analysis of its result.
+    """Run a study by workers of an engine. The result is not analysed.
 
+    max_blocks: largest number of blocks, for this call only; None for that of the study.
     directory: the run to continue; None for a new one.
 
     Raises UsageError, UnavailableError and RunError of the engine, and RunError if all workers end early.
@@ -162,7 +167,7 @@ def _job(study: Study, directory: ResultsDirectory, fleet: Fleet, *, force: bool
 
 
 _NO_GROUPS = ("local", "ssh")
-"""Engines that do not end a worker by its control group."""
+"""Engines that do not end a worker through its control group. Their workers need no --inside."""
 
 
 def _remember(directory: ResultsDirectory, fleet: Fleet, ids: tuple[str, ...]) -> None:
@@ -178,11 +183,12 @@ def _remember(directory: ResultsDirectory, fleet: Fleet, ids: tuple[str, ...]) -
 def _watch(
     states: Callable[[], Mapping[str, State]], directory: ResultsDirectory, lease: float, present: Present
 ) -> Callable[[], None]:
-    """Return a function that raises RunError once no worker is left: for longer than a lease, the engine says
-    that all have ended, or none of those that began has renewed its claim to be present.
+    """Return a function that raises RunError once no worker is left. That is assumed if, for longer than a
+    lease, no worker has renewed its claim to be present, and either the engine reports that all have ended,
+    or some have begun and none is waiting to be started.
 
-    The engine alone is not believed. A batch system that is restarted seems to know no worker for a while, a
-    machine that is switched off does not say that its worker has ended, and the records of the last block may
+    One report of the engine is not enough. A batch system that is restarted knows no worker for a while, a
+    machine that is switched off does not report the end of its worker, and the records of the last block may
     arrive after its worker has ended.
     """
     due, ended, silent = time.monotonic() + STATES_EVERY, 0, 0
@@ -208,14 +214,14 @@ def _watch(
 
 
 def _said(directory: ResultsDirectory) -> str:
-    """Return the last lines of the output of the worker that printed last."""
+    """Return the last lines of the output of the worker that printed last; '' if there is no output."""
     logs = sorted((directory.path / LOGS).glob("*.out"), key=lambda p: p.stat().st_mtime)
     lines = logs[-1].read_text(errors="replace").splitlines() if logs else []
     return "\n".join(lines[-LAST_LINES:])
 
 
 def _ended(states: Callable[[], Mapping[str, State]], within: float) -> bool:
-    """Wait until all workers have ended. Returns whether they have within so many seconds."""
+    """Wait until all workers have ended, at most `within` seconds. Returns whether they have."""
     until = time.monotonic() + within
     while not all(s is State.ENDED for s in states().values()):
         if time.monotonic() > until:
@@ -237,12 +243,11 @@ class _Submitted:
 
 
 def _submitted(directory: ResultsDirectory) -> _Submitted | None:
-    """Return the workers of a run.
+    """Return the workers that an engine started for a run; None for a run without an engine. Also None if
+    another user submitted the workers, because the options of the engine name programs and files, which only
+    that user should run.
 
-    Returns None for a run without an engine, and for one that another user has submitted: its options name
-    programs and files, which nobody else should run.
-
-    Raises RecordsError.
+    Raises RecordsError if the file about them is corrupt.
     """
     file = directory.path / SUBMITTED
     if not file.exists() or file.stat().st_uid != os.geteuid():
@@ -256,13 +261,14 @@ def _submitted(directory: ResultsDirectory) -> _Submitted | None:
 
 
 def worker_states(directory: ResultsDirectory) -> dict[str, State]:
-    """Return the states of the workers of a run by their ids; empty for a run without an engine."""
+    """Return the states of the workers of a run, by the engine's ID of the worker; empty for a run without an
+    engine."""
     found = _submitted(directory)
     return {} if found is None else found.states()
 
 
 def cancel_workers(directory: ResultsDirectory) -> int:
-    """Cancel the workers of a run, and return how many had not ended.
+    """Cancel the workers of a run, and return how many were still waiting or running.
 
     Raises UsageError for a run without an engine.
     """
@@ -278,7 +284,13 @@ def cancel_workers(directory: ResultsDirectory) -> int:
 def serve_here(
     directory: ResultsDirectory, terms: Terms, done: Callable[[BlockRun], None], progress: Progress
 ) -> None:
-    """Run the blocks that a coordinator orders, on this machine."""
+    """Run the blocks that a coordinator orders, on this machine. If the compiled programs cannot be built
+    here, those of another node are used.
+
+    done: called after each block.
+
+    Raises the errors of machine_for(), and of require_own_plan() and serve() in run.workers.serving.
+    """
     from ..run.workers.serving import TOOLS, await_plan, require_own_plan, serve, taking_part
 
     require_own_plan(directory)

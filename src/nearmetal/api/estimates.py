@@ -20,7 +20,7 @@ from .results import analysed
 class Begun:
     """The state of a run that is to be resumed.
 
-    schedule: when its verdicts are given.
+    schedule: the blocks after which verdicts are given.
     done: numbers of its complete blocks.
     block_seconds: median seconds of a block, 0 if there is none.
     """
@@ -33,7 +33,7 @@ class Begun:
 def begun_of(study: Study, found: ResultsDirectory) -> Begun:
     """Return the state of a run that is to be resumed.
 
-    study: its study with the design of the resumption.
+    study: the study of the run, with the time budget and number of blocks that it is to be resumed with.
     """
     records = list(found.trials())
     return Begun(
@@ -44,12 +44,17 @@ def begun_of(study: Study, found: ResultsDirectory) -> Begun:
 
 
 def foreseen(study: Study) -> Study:
-    """Return a study as a plan assumes it to run on this machine. Nothing is started."""
+    """Return a study as it is expected to run on this machine: guests are emulated if the processor has no
+    virtualisation. Nothing is started."""
     return foreseen_accelerators(study, LocalHost())
 
 
 def estimated(study: Study, begun: Begun | None) -> RunEstimate:
-    """Return the estimate of a run; of its remaining blocks, from the measured ones, if it is resumed."""
+    """Return the estimate of a run.
+
+    begun: the state of a run that is to be resumed. Its remaining blocks are then estimated, from the
+        duration of those that were measured.
+    """
     guess = estimate(study, kept_costs(study, LocalHost()))
     if begun is None:
         return guess

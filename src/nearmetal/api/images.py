@@ -54,7 +54,7 @@ class BuildPlan:
 def plan_build(name: str, file: Path | None = None) -> BuildPlan:
     """Return what build_image() with these arguments would build.
 
-    Raises UsageError.
+    Raises UsageError if there is no such definition.
     """
     host, definition = LocalHost(), _definition(name, file)
     return BuildPlan(
@@ -72,14 +72,15 @@ def build_image(name: str, file: Path | None = None, *, progress: Note = ignore)
     file: a definition, or a study file with a section `images`; None for a definition that comes with
         nearmetal.
     progress: receives a message for each slow step.
+
     Raises UsageError, UnavailableError or RunError.
     """
     return _build(LocalHost(), image_store(), _definition(name, file), progress=progress)
 
 
 def unbuilt_images(study: Study) -> dict[str, ImageDefinition]:
-    """Return the definitions of the images that are not built yet and that a study needs, by name: those of
-    its environments, their kernels, and CRIU."""
+    """Return the definitions of the images that a study needs and that are not built yet, by name. They are
+    the images of its environments, those with the kernels of its guests, and the one with CRIU."""
     host, store = LocalHost(), image_store()
     own = {i.name: i for i in study.images}
     wanted = [e.image for e in study.environments if e.image != HOST]
@@ -88,7 +89,7 @@ def unbuilt_images(study: Study) -> dict[str, ImageDefinition]:
             wanted.append(e.guest.kernel_image)
         elif e.guest is not None and e.guest.kernel is None:
             image = None if e.image == HOST else find_image(host, store, e.image, own)
-            # An image that is not built is taken to bring a kernel: most that guests boot do.
+            # Assume that an image that is not built yet contains a kernel, as most images for guests do.
             if (image is not None or e.image == HOST) and not has_kernel(image):
                 wanted.append(usual_kernel_image(e.guest))
     if _by_criu(study) and host.which(CRIU) is None:
@@ -99,7 +100,7 @@ def unbuilt_images(study: Study) -> dict[str, ImageDefinition]:
 
 
 def _by_criu(study: Study) -> bool:
-    """Return whether an environment of a study may be written to files by CRIU."""
+    """Return whether a study checkpoints or moves an instance by CRIU."""
     methods = [w.by(e.method).method for w in study.events for e in study.environments if e.takes(w.name)]
     return any(m is not None and m.by_criu for m in methods)
 
@@ -125,7 +126,7 @@ def import_image(path: Path, name: str, *, progress: Note = ignore) -> Image:
 
 
 def list_images() -> dict[str, Image | None]:
-    """Return every known image by name; None for one that can be built but is not."""
+    """Return every image by name, with None for each that can be built but has not been built yet."""
     host, store = LocalHost(), image_store()
     return {name: find_image(host, store, name, {}) for name in known_names(store, {})}
 

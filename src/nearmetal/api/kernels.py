@@ -40,9 +40,9 @@ def run_kernel(
     ranks: MPI ranks; 2 if omitted, or 1 if the kernel does not run on 2 or the machine has one CPU.
     threads: threads of each rank.
     oversubscribe: let ranks share CPUs if the machine has too few.
-    profile: also return the time of each rank by call, and its messages.
-    view: receives a message for each slow step of the preparation. It is closed before the kernel runs, since
-        a live display takes CPU time.
+    profile: also return the time of each rank in each MPI call, and its messages.
+    view: opens a display, which receives a message for each slow step of the preparation. It is closed before
+        the kernel runs, since a live display takes CPU time.
 
     Raises UsageError for a wrong name or value, UnavailableError or RunError.
     """

@@ -52,7 +52,7 @@ def run(
     study: a Study, the path of a study file, or the name of a built-in study.
     time: time limit in seconds; None for that of the study.
     max_blocks: largest number of blocks of this call; a resumed run may exceed it.
-    seed: seed of all random orders; None for that of a Study, or a random one for a file or a name.
+    seed: seed of all random orders; None for the one in the study, or a random one if there is none.
     results: parent of the new results directory.
     force: whether to measure even if another run uses this machine.
     progress: receives the events of the run.
@@ -130,7 +130,7 @@ class WeighRequest:
 
     workloads: kernels and applications as on the command line: cg, npb:ep.S, hpl:nb=32..512.
     command: a program and its arguments, instead of workloads.
-    ranks: MPI ranks; if None, 2 for kernels and 1 for a command.
+    ranks: MPI ranks; if None, 1 for a command without `mpi`, else 2.
     instances: number of instances for the ranks; if None, 1, or one for each rank if attachments are given.
     attachments: each environment is measured with each of these attachments that it supports; lists as on the
         command line.
@@ -139,7 +139,7 @@ class WeighRequest:
         or a command, which then have no ranks, instances, attachments and mpi.
     methods: of the lifecycle; lists as on the command line. All that a backend offers if empty.
     memory: bytes of the guest or the process that the lifecycle moves.
-    margin: smallest material difference, as a share.
+    margin: smallest material difference, as a fraction.
     time: time limit of the run, in seconds.
     time_limit: time limit of one program run, in seconds. A run that takes longer is killed and counts as
         failed.
@@ -234,11 +234,14 @@ def machine_for(
     require_kvm: bool = False,
     tools: Path | None = None,
 ) -> tuple[Machine, Study]:
-    """Return this machine, ready to measure the study, and the study as it can run here.
+    """Return this machine, ready to measure the study, and the study with the accelerator of each guest (KVM
+    or emulation).
 
-    machine: this machine, ready to measure, if the caller has it.
+    machine: this machine, ready to measure, if the caller has it; None to prepare it.
     require_kvm: as in with_accelerators().
-    tools: as stored in prepare_machine().
+    tools: directory of compiled programs; see the argument `stored` of prepare_machine().
+
+    Raises UnavailableError if this machine lacks what the study needs.
     """
     from ..node.survey.accelerator import with_accelerators
 
@@ -274,7 +277,8 @@ def checked_again(study: Study, directory: ResultsDirectory, progress: Progress)
 def machine_here(progress: Progress, mpi: Mpi | None, tools: Path | None = None) -> Machine:
     """Return this machine, ready to measure. Raises UnavailableError, which names what to install.
 
-    tools: as stored in prepare_machine().
+    mpi: the requested MPI; None for the one that mpirun belongs to.
+    tools: as in machine_for().
     """
     from ..node.machine import prepare_machine
 
@@ -289,15 +293,18 @@ def measured(
     max_blocks: int | None = None,
     require_kvm: bool = False,
 ) -> Outcome:
-    """Run a study to its end, without analysis.
+    """Run a study to its end. The result is not analysed.
 
     max_blocks: largest number of blocks, for this run only. It is not stored, so a resumed run may go
         further.
+    require_kvm: as in with_accelerators().
+
+    Raises the errors of run().
     """
     from ..run.run import start_run
 
     machine, study = machine_for(study, progress, require_kvm=require_kvm)
-    order = replace(order, text=study_text(study))  # with the emulators, which reports name
+    order = replace(order, text=study_text(study))  # with the emulators, which the reports name
     return start_run(machine, bounded(study, max_blocks), order, progress)
 
 
@@ -309,7 +316,8 @@ def resumed(
     *,
     max_blocks: int | None = None,
 ) -> Outcome:
-    """Resume a run to its end, without analysis. See measured()."""
+    """Resume a run, and run it to its end. The result is not analysed. See measured() for max_blocks, and
+    resume_run() for the errors."""
     from ..run.run import resume_run
 
     machine, study = machine_for(study, progress)
@@ -317,9 +325,9 @@ def resumed(
 
 
 def no_more_rounds(found: Results, study: Study) -> Stop | None:
-    """Return why the run of a results directory would stop before its next round; None if it would not.
+    """Return why a run would stop before its next round if it were resumed; None if it would not.
 
-    study: its study with the design with which it would be resumed.
+    study: the study of the run, with the design with which it would be resumed.
     """
     from ..analysis import verdict_state
     from ..run.decide import Clock, should_stop
@@ -355,7 +363,10 @@ def _shown(progress: Progress | None) -> Progress:
 
 def _results(outcome: Outcome) -> Results:
     """Complete a run as the command line does: write a report, and close the directory unless the run was
-    interrupted."""
+    interrupted. Returns the analysed run.
+
+    Raises RunError if there is nothing to analyse.
+    """
     if outcome.directory is None:
         raise RunError(outcome.stopped, remedy="run the study again")
     found = load(outcome.directory.path)

@@ -1,5 +1,5 @@
-"""Locks, so that no two commands write, restore or move one instance at a time. Nothing is left of them when
-their holder ends, even by kill -9."""
+"""Locks, so that no two commands write, restore or move the same instance at a time. The kernel releases a
+lock when its holder ends, even by kill -9."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from ..errors import BusyError, UsageError
 from ..host.runtime import user_state
 
 _PLACES = 1 << 60
-"""Number of the bytes of the lock file, each of which stands for names with one digest."""
+"""Number of bytes of the lock file that can be locked. The byte of an instance follows from a digest of its
+name."""
 
 
 @contextmanager
 def only_one(instance: str) -> Iterator[None]:
-    """Lock an instance of a user by its name.
+    """Lock an instance of the user's by its name while the body runs.
 
-    Raises BusyError if another command has locked it.
+    Raises BusyError if another command has locked it, UsageError if the lock file cannot be opened.
     """
     file = user_state() / "nearmetal" / "moves.lock"
     try:
@@ -37,7 +38,7 @@ def only_one(instance: str) -> Iterator[None]:
 
 @contextmanager
 def only_one_of(directory: Path) -> Iterator[None]:
-    """Lock the images in a directory.
+    """Lock the images in a directory while the body runs.
 
     Raises BusyError if another command restores from them.
     """
@@ -48,7 +49,10 @@ def only_one_of(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def _locked(fd: int, lock: Callable[[int, int], object], busy: str) -> Iterator[None]:
-    """Lock an open file by a function of fcntl, and close it on exit.
+    """Lock an open file while the body runs, and close it then.
+
+    fd: the open file.
+    lock: fcntl.flock or fcntl.lockf, called with the file and the kind of lock.
 
     Raises BusyError with the text `busy` if another process holds the lock.
     """

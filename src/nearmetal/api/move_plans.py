@@ -1,5 +1,6 @@
-"""Predict how long a checkpoint or a move of a user's instance takes, choose a method, and learn from earlier
-moves. Nothing is changed; only a file of 32 MiB is written to a destination, and removed again."""
+"""Predict how long a checkpoint or a move of a user's instance takes, choose a method, and correct
+predictions by earlier moves. Nothing is changed, except that a file of 32 MiB is written to a destination and
+removed again."""
 
 from __future__ import annotations
 
@@ -53,28 +54,30 @@ from ..records.disk import write_file
 
 CHECKPOINT, MIGRATE = "checkpoint", "migrate"
 USUAL_BOUND = 0.3
-"""Seconds of downtime for which a method is chosen if no bound is given."""
+"""Bound on the downtime, in seconds, for which a method is chosen if the user gives no bound."""
 REMOTE = "/var/tmp/nearmetal-move.XXXXXX"
 """Template of the directory for images on another host."""
 SECONDS = 600.0
+"""Time limit of a move if the user gives none, and of a command that copies data, in seconds."""
 ASK_SECONDS = 30.0
-"""Seconds after which another host that is only asked something counts as not reached."""
+"""Time limit of a short command on another host, in seconds."""
 _PROBE = 32 << 20
-"""Bytes that are written to measure a destination."""
+"""Bytes that are written to measure the speed of a destination."""
 _KEPT = 1000
-"""Number of earlier moves that are kept."""
+"""Number of earlier moves that are kept when another one is recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class How:
     """How an instance is checkpointed or moved.
 
-    method: AUTO chooses one for the bound.
-    bound: seconds of the time that `of` names; AUTO keeps it if it can.
-    keep_running: whether the instance goes on after its checkpoint.
+    method: AUTO chooses one by the bound.
+    bound: limit in seconds for the time that `of` names. AUTO chooses a method that keeps it, if there is
+        one.
+    keep_running: whether the instance continues after its checkpoint.
     images: a new directory for the images of a move to another host; None for one in the user's state
         directory.
-    bandwidth: most bytes per second; None for no limit.
+    bandwidth: largest number of bytes per second; None for no limit.
     time_limit: seconds after which a move is given up.
     """
 
@@ -93,17 +96,19 @@ class How:
 
 @dataclass(frozen=True, kw_only=True)
 class MovePlan:
-    """What is expected of a checkpoint or a move. Nothing has been changed.
+    """The prediction of a checkpoint or a move. Nothing has been changed yet.
 
     action: CHECKPOINT or MIGRATE.
-    reason: why, in one sentence.
+    instance, target: names of the instance and of its destination.
+    method: the chosen method.
+    reason: why it was chosen, in one sentence.
     holds: whether the bound is expected to hold.
-    methods: the prediction of every method that could be used.
+    methods: the prediction for every method that can be used.
     uncorrected: these predictions before they were corrected by earlier moves.
-    memory: bytes that are written or sent at most.
-    free: free bytes of the file system of the images; None if none are written.
-    dirty: how fast it dirties its memory; None if that cannot be seen or does not matter.
-    notes: what is not known.
+    memory: largest number of bytes that are written or sent.
+    free: free bytes of the file system of the images; None if no images are written.
+    dirty: how fast the instance dirties its memory; None if that cannot be measured or does not matter.
+    notes: what is left out or not known.
     """
 
     action: str
@@ -125,7 +130,10 @@ class MovePlan:
 
 
 def work_of(how: How, external: External, method: Method = Method.AUTO) -> Work:
-    """Return what a checkpoint, a restore or a move needs."""
+    """Return the settings with which an instance is checkpointed, restored or moved.
+
+    method: the chosen method, which determines the downtime that pre-copy may use.
+    """
     return Work(
         criu=_criu,
         keep_running=how.keep_running,
@@ -136,13 +144,16 @@ def work_of(how: How, external: External, method: Method = Method.AUTO) -> Work:
 
 
 _FOUND: dict[int, tuple[Host, Criu]] = {}
-"""CRIU by the identity of the host, which is kept, so that no other gets it."""
+"""CRIU by id() of the host. The host is stored too, so that no other object can get its id."""
 
 
 def _criu(host: Host) -> Criu:
-    """Return a CRIU that works on a host; on another machine only an installed one.
+    """Return a CRIU that works on a host. On this machine it may come from an image; on another one it must
+    be installed.
 
-    A host is asked once, and not while an instance stands still.
+    The answer is stored, so that no time is spent on the search while an instance is stopped.
+
+    Raises UnavailableError if there is none.
     """
     if id(host) not in _FOUND:
         local = isinstance(host, LocalHost)
@@ -156,8 +167,14 @@ def _criu(host: Host) -> Criu:
 def planned(
     host: Host, external: External, target: Target, how: How, action: str, remote: SshHost | None = None
 ) -> MovePlan:
-    """Predict the downtime of every method, and choose one. Nothing is moved; a file of 32 MiB is written to
-    measure the speed of a destination, and removed again."""
+    """Predict the downtime and the total time of every method, and choose one. Nothing is moved; a file of
+    32 MiB is written to measure the speed of a destination, and removed again.
+
+    action: CHECKPOINT or MIGRATE.
+    remote: the other host, if images are copied to one.
+
+    Raises UsageError if the request does not fit the instance, UnavailableError if a machine lacks something.
+    """
     facts = external.inspect(host)
     if any(method.by_criu for method in external.checkpoints_by):
         _require_own_memory(external, facts.processes)
@@ -201,10 +218,10 @@ def planned(
 
 
 def _require_own_memory(external: External, processes: Sequence[int]) -> None:
-    """Check that an instance shares no memory with a process outside of it: the restored instance would have
-    a copy, and the other process would go on with the original.
+    """Check that an instance shares no memory with a process outside of it. Otherwise the restored instance
+    would have a copy of that memory, while the other process continues with the original.
 
-    Raises UsageError.
+    Raises UsageError if it does.
     """
     other = shares_memory(processes)
     if other is not None:
@@ -224,9 +241,9 @@ def _only(external: External, how: How, method: Method, action: str) -> str:
 def _able(
     host: Host, external: External, target: Target, how: How, action: str
 ) -> tuple[tuple[Method, ...], tuple[str, ...]]:
-    """Return the methods to choose from, and notes about those that this machine lacks.
+    """Return the methods to choose from, and a note about each method that cannot be used here.
 
-    Raises UsageError if the requested one is not among them, UnavailableError if this machine lacks it.
+    Raises UsageError or UnavailableError if the requested method, or every method, cannot be used.
     """
     if action == CHECKPOINT:
         methods = external.checkpoints_by
@@ -254,7 +271,7 @@ def _able(
 def _why_not(
     host: Host, external: External, target: Target, how: How, method: Method
 ) -> NearmetalError | None:
-    """Return why a method cannot be used here, or not with this bandwidth; None if it can."""
+    """Return why a method cannot be used on this machine or with the requested bandwidth; None if it can."""
     if how.bandwidth is not None:
         limit = external.exceeds(target.way, method, how.bandwidth)
         if limit is not None:
@@ -267,7 +284,8 @@ def _why_not(
 
 
 def _dirtying(facts: Facts, methods: tuple[Method, ...]) -> tuple[Dirtying | None, tuple[str, ...]]:
-    """Sample pages if the prediction depends on them."""
+    """Measure how fast an instance dirties its memory, if a prediction depends on it. Returns None without a
+    measurement; the second value contains a note if that matters."""
     if facts.guest is None and not any(m.copies_first for m in methods):
         return None, ()
     if not facts.processes:
@@ -304,7 +322,8 @@ def _conditions(
 
 
 def _measured(target: Target, action: str, remote: SshHost | None) -> Estimate:
-    """Measure how fast bytes reach a destination; what reads them out of an instance is slower."""
+    """Estimate the speed of a move in bytes per second, from a measurement of how fast a destination receives
+    data. For the URI of a hypervisor, nothing is measured."""
     if remote is not None:
         return _factor(_ssh_speed(remote), 2.0)
     if target.way is Way.HOST:  # at the URI of a hypervisor
@@ -314,9 +333,10 @@ def _measured(target: Target, action: str, remote: SshHost | None) -> Estimate:
 
 
 def _factor(speed: float, passes: float) -> Estimate:
-    """Return the expected speed of a move in bytes per second.
+    """Return the expected speed of a move in bytes per second: at most the measured one, since reading the
+    memory of an instance is slower than copying a file.
 
-    speed: measured, of one copy.
+    speed: measured speed of one copy, in bytes per second.
     passes: how often the bytes are copied: twice if they are written to a file and read back.
     """
     return Estimate(speed / (8 * passes), speed / (2 * passes), speed / passes)
@@ -363,7 +383,7 @@ def _require_remote_room(remote: SshHost, memory: int) -> None:
 
 
 def _kind(instance: str, action: str, target: Target) -> str:
-    """Return what moves must have in common so that one tells something about another."""
+    """Return the kind of a move. Predictions are corrected by earlier moves of the same kind."""
     return f"{instance.partition(':')[0]} {action} {target.way.value}"
 
 
@@ -379,14 +399,14 @@ def past_moves() -> list[PastMove]:
             read: Mapping[str, str | float | None] = json.loads(line)
             times = {k: _number(v) for k, v in read.items() if k not in ("kind", "method")}
             found.append(PastMove(kind=str(read["kind"]), method=Method(str(read["method"])), **times))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return found
 
 
 def _lines() -> list[str]:
     try:
-        return _file().read_text().splitlines()
+        return _file().read_text(errors="replace").splitlines()
     except OSError:
         return []
 
@@ -396,16 +416,19 @@ def _number(value: str | float | None) -> float:
 
 
 def remember(plan: MovePlan, target: Target, total: float, downtime: float | None) -> None:
-    """Keep a finished move, by which later predictions are corrected.
+    """Record a finished move, so that later predictions are corrected by it.
 
-    The uncorrected prediction is kept, so that no correction is corrected again.
+    The uncorrected prediction is recorded, so that no correction is corrected again.
+
+    total, downtime: measured seconds; None if the downtime is not known.
     """
     prediction = next(p for p in plan.uncorrected if p.method is plan.method)
     keep(_kind(plan.instance, plan.action, target), prediction, total, downtime)
 
 
 def keep(kind: str, prediction: Prediction, total: float, downtime: float | None) -> None:
-    """Keep what a move or a restore took. See remember()."""
+    """Record the duration of a move or a restore. See remember(). If the disk is full, nothing is
+    recorded."""
     times = {
         "predicted_total": prediction.total.value,
         "total": total,

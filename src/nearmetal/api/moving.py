@@ -70,8 +70,9 @@ Say = Callable[[str], None]
 class MoveResult:
     """A finished checkpoint, restore or move. Times are in seconds.
 
+    action: CHECKPOINT, RESTORE or MIGRATE.
     now: name of the instance as it runs now; empty if it does not run.
-    total: from the request.
+    total: duration of the whole action, without its prediction.
     downtime: None if it is not known.
     size: bytes of the images, or bytes that were sent; None if it is not known.
     images: directory of the images that are left; None if there are none.
@@ -101,16 +102,18 @@ def plan_migrate(instance: str, to: str, how: How) -> MovePlan:
 
 
 def plan_restore(directory: Path, into: str | None = None) -> RestorePlan:
-    """Return what is expected of a restore, and what is in its way. See restore()."""
+    """Return the predicted duration of a restore, and what would prevent it. See restore()."""
     host = LocalHost()
     saved, external = read(host, directory, into, complete=False)
     return planned_restore(host, directory, saved, external)
 
 
 def checkpoint(instance: str, to: Path, how: How, say: Say = lambda _: None) -> MoveResult:
-    """Write an instance to a new directory. It ends, unless how.keep_running.
+    """Write an instance to a new directory. The instance ends then, unless how.keep_running is set.
 
-    Raises UsageError, UnavailableError, and RunError, which says whether the instance goes on.
+    say: called with a message for the user when the writing begins.
+
+    Raises UsageError, UnavailableError, and RunError, which says whether the instance still runs.
     """
     host = LocalHost()
     external, target = find_external(host, instance), _directory(to)
@@ -136,9 +139,10 @@ def checkpoint(instance: str, to: Path, how: How, say: Say = lambda _: None) -> 
 
 
 def restore(directory: Path, into: str | None = None, say: Say = lambda _: None) -> MoveResult:
-    """Restore an instance from a directory that checkpoint() has written. The images stay.
+    """Restore an instance from a directory that checkpoint() has written. The images stay there.
 
-    into: its name after the restore, such as another QMP socket; None for the one that it had.
+    into: name of the instance after the restore, such as another QMP socket; None for the name that it had.
+
     Raises UsageError, UnavailableError and RunError.
     """
     host = LocalHost()
@@ -164,9 +168,11 @@ def restore(directory: Path, into: str | None = None, say: Say = lambda _: None)
 
 
 def migrate(instance: str, to: str, how: How, say: Say = lambda _: None) -> MoveResult:
-    """Move an instance: to a waiting QEMU, to another host, or by a directory to this machine.
+    """Move an instance to a waiting QEMU, to another host, or through a directory on this machine.
 
-    Raises UsageError, UnavailableError, and RunError, which says whether the instance goes on.
+    to: the QMP socket of the waiting QEMU, the host, or the directory; see Target.parse().
+
+    Raises UsageError, UnavailableError, and RunError, which says whether the instance still runs.
     """
     host = LocalHost()
     external = find_external(host, instance)
@@ -196,9 +202,10 @@ def migrate(instance: str, to: str, how: How, say: Say = lambda _: None) -> Move
 
 
 def _alone(external: External) -> AbstractContextManager[None]:
-    """Lock an instance against other commands; a socket by its absolute path.
+    """Lock an instance against other commands. An instance that is named by a socket is locked by the
+    absolute path of the socket.
 
-    Raises BusyError.
+    Raises BusyError if another command has locked it.
     """
     kind, _, rest = external.name.partition(":")
     at_socket = Way.SOCKET in external.moves_by
@@ -208,7 +215,8 @@ def _alone(external: External) -> AbstractContextManager[None]:
 def _by_directory(
     host: Host, external: External, target: Target, how: How, plan: MovePlan
 ) -> tuple[MovedAway, str]:
-    """Move on this machine by a checkpoint. Returns the directory of the images as well."""
+    """Move an instance on this machine, by a checkpoint and a restore. Returns the move, and the directory of
+    the images."""
     images = _images_of(target, how, plan)
     require_new(images)
     saved = _described(host, external, plan.method)
@@ -232,7 +240,8 @@ def _by_directory(
 def _to_host(
     host: Host, external: External, target: Target, how: How, plan: MovePlan, remote: SshHost
 ) -> MovedAway:
-    """Move to another machine by images, or by memory that CRIU sends. The images here are removed."""
+    """Move an instance to another machine, by images or by memory that CRIU sends. The images on this machine
+    are removed."""
     images = _images_of(target, how, plan).absolute()
     require_new(images)
     saved = _described(host, external, plan.method)
@@ -256,7 +265,8 @@ def _to_host(
 def _send(
     host: Host, external: External, work: Work, saved: Saved, images: Path, there: ImagesThere
 ) -> float:
-    """Write an instance, so that its memory is there or can be copied. Returns when its last dump began."""
+    """Write an instance to images that can be copied, or its memory directly to the other machine. Returns
+    the monotonic time at which its last dump began."""
     frozen = time.monotonic()
     if saved.method is Method.CRIU_PAGESERVER:
         assert isinstance(external, Dumps)
@@ -265,7 +275,7 @@ def _send(
             port = there.serve_pages(work.criu(there.remote), images / PAGE_SERVER_LOG)
             frozen = time.monotonic()
             write_images(external, host, work, images, saved.method, server=port)
-        there.kept = True  # its memory is there only
+        there.kept = True  # the memory is on the other machine only
         return frozen
 
     def round_written(directory: Path) -> None:
@@ -279,7 +289,7 @@ def _send(
 
 
 def _described(host: Host, external: External, method: Method) -> Saved:
-    """Return the description of a checkpoint that is made now."""
+    """Return the description of a checkpoint that is about to be made."""
     facts = external.inspect(host)
     machine = describe(host, facts.processes) if method.by_criu else {}
     return Saved(name=external.name, method=method, own=external.needs(host), machine=machine)
@@ -288,7 +298,7 @@ def _described(host: Host, external: External, method: Method) -> Saved:
 def _write(host: Host, external: External, work: Work, saved: Saved, images: Path) -> None:
     """Write an instance to a new directory.
 
-    If that fails, what was written is removed, unless it is complete.
+    If that fails, the images are removed, unless they are complete or the instance has ended.
     """
     with removed_if_failed(host, external, images):
         write_begun(images, saved)
@@ -310,9 +320,10 @@ def _interrupted(external: External, images: Path, there: ImagesThere | None = N
 def _on_remote(
     host: Host, external: External, work: Work, images: Path, saved: Saved, there: ImagesThere
 ) -> str:
-    """Copy images to another machine and restore there. If that fails, it is restored here.
+    """Copy images to another machine, and restore the instance there. If that fails, it is restored here.
+    Returns its name on the other machine.
 
-    Raises RunError, which says where it runs, and where the images are if it runs nowhere.
+    Raises RunError, which says where the instance runs, or where its images are if it does not run.
     """
     remote, asked = there.remote, False
     try:
@@ -349,7 +360,13 @@ def _back(
     there: ImagesThere,
     why: NearmetalError,
 ) -> str:
-    """Restore an instance here that could not be restored there. Returns its name. Raises RunError."""
+    """Restore an instance on this machine, because it could not be restored on the other one. Returns its
+    name.
+
+    why: the error on the other machine.
+
+    Raises RunError if it cannot be restored here either.
+    """
     try:
         if there.kept:
             there.fetch(images)
@@ -367,7 +384,8 @@ def _back(
 
 
 def _again(images: Path, there: ImagesThere | None) -> str:
-    """Return how to restore from images whose memory may be on the other machine."""
+    """Return the command line that restores from images. If their memory is on the other machine only, the
+    text also says what to copy."""
     copy = ""
     if there is not None and there.kept:
         copy = f"copy what is in {there.remote.name}:{there.path} there too, then "
@@ -389,9 +407,9 @@ def _directory(to: Path) -> Target:
 
 @contextmanager
 def removed_if_failed(host: Host, external: External, images: Path) -> Iterator[None]:
-    """Remove torn images after a failure, and keep CRIU's logs, since the error names them.
+    """Remove incomplete images if the body fails. CRIU's logs are kept, since the error names them.
 
-    If the instance has ended, nothing is removed: the images may be all that is left of it.
+    If the instance has ended, nothing is removed, because the images may be all that is left of it.
     """
     try:
         yield
@@ -413,9 +431,10 @@ def _runs(host: Host, external: External) -> bool:
 
 @contextmanager
 def _reached(host: Host, external: External, to: str) -> Iterator[tuple[Target, SshHost | None]]:
-    """Open a connection to another host if images go there.
+    """Yield the destination of a move, and a connection to the host if images are copied to one; None in its
+    place if not.
 
-    Hypervisors that move by themselves make their own connection, and need none of ours.
+    Hypervisors that move guests by themselves make their own connection.
     """
     target = Target.parse(to)
     if target.way is not Way.HOST or Way.HOST not in external.moves_by or isinstance(external, Moves):

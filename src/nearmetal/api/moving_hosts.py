@@ -1,4 +1,6 @@
-"""Moves to another machine: images that are copied there by ssh, and memory that CRIU sends or fetches."""
+"""Moves to another machine: copies images by ssh, and runs the programs of CRIU that send or fetch memory.
+
+In this module, `there` is the other machine, and `here` is this one."""
 
 from __future__ import annotations
 
@@ -23,21 +25,24 @@ from .move_plans import ASK_SECONDS, REMOTE, SECONDS
 
 _DIES_WITH_TOOL = ("setpriv", "--pdeathsig", "KILL", "--")
 _NOTED = 'echo $$ >"$0"; exec "$@"'
-"""Shell script that runs a command and writes its PID to a file."""
+"""Shell script that writes its PID to the file $0, and becomes the command in its arguments."""
 _READY = b"\0"
-"""What a program of CRIU writes to the descriptor of --status-fd."""
+"""Byte that a program of CRIU writes to the descriptor of --status-fd when it is ready."""
 _LONGEST = 86_400.0
-"""Seconds in which all memory of an instance reaches another machine. A lost connection ends the wait
-earlier."""
+"""Time limit for sending all memory of an instance, in seconds. A lost connection ends the wait earlier."""
 _LOOK_AGAIN = 0.01
+"""Seconds between two looks at the output of a program that starts."""
 
 
 @dataclass(kw_only=True)
 class ImagesThere:
     """A directory for images on another machine.
 
-    end: time.monotonic() at which nothing is copied any more.
-    kept: whether the directory stays, since memory of the instance is nowhere else.
+    host: this machine.
+    remote: the other machine.
+    bandwidth: largest number of bytes per second; None for no limit.
+    end: monotonic seconds at which copying is given up.
+    kept: whether the directory must stay, because memory of the instance is nowhere else.
     """
 
     host: Host
@@ -50,9 +55,11 @@ class ImagesThere:
     _programs: list[tuple[Process, Path]] = field(default_factory=list)
 
     def send(self, images: Path, part: str = "") -> None:
-        """Copy a directory here to the one there, without what was copied before.
+        """Copy a directory of this machine into the one on the other machine, without the parts that were
+        copied before.
 
-        part: only this directory below it; empty for all.
+        part: name of the only subdirectory to copy; empty for everything.
+
         Raises RunError.
         """
         left_out = [f"--exclude=./{name}" for name in self._sent]
@@ -64,14 +71,14 @@ class ImagesThere:
             self._sent.append(part)
 
     def fetch(self, images: Path) -> None:
-        """Copy the directory there back to one here. Raises RunError."""
+        """Copy the directory of the other machine back into one on this machine. Raises RunError."""
         self.end = time.monotonic() + SECONDS  # the instance runs nowhere now
         pack = self.remote.words(["tar", "--directory", str(self.path), "--create", "--file", "-", "."])
         unpack = ["tar", "--directory", str(images), "--extract", "--file", "-"]
         self._pipe(pack, unpack, what=f"the images are not copied back from {self.remote.name}")
 
     def _pipe(self, *commands: Sequence[str], what: str) -> None:
-        # With pipefail, since a tar that cannot read a file here writes zeros, and the other one is content.
+        # pipefail is needed: a tar that cannot read a file writes zeros for it, which the other tar accepts.
         line = " | ".join(shlex.join(words) for words in commands)
         limit = max(self.end - time.monotonic(), 0.0)
         done = self.host.run(["bash", "-o", "pipefail", "-c", line], timeout=limit)
@@ -83,7 +90,8 @@ class ImagesThere:
             )
 
     def serve_pages(self, criu: Criu, log: Path) -> int:
-        """Run a page server there, and return a port here that leads to it. Raises RunError."""
+        """Start CRIU's page server on the other machine, and return a port of this machine that is forwarded
+        to it. Raises RunError."""
         there = self.path / criu_of.PAGE_SERVER_LOG
         self._start([*criu.argv, "page-server"], there, log)
         find = ["sed", "-n", "s/.*Using \\([0-9]*\\) port.*/\\1/p", str(there)]
@@ -93,18 +101,21 @@ class ImagesThere:
         return self.remote.forward_to(int(port))
 
     def fetch_pages(self, criu: Criu, port: int, log: Path) -> Process:
-        """Run the program there that fetches memory from a port here. Raises RunError."""
+        """Start the program of CRIU on the other machine that fetches memory from a port of this machine, and
+        return it. Raises RunError."""
         back = self.remote.forward_from(port)
         argv = [*criu.argv, "lazy-pages", "--page-server", "--port", str(back)]
         return self._start(argv, self.path / criu_of.LAZY_LOG, log)
 
     def _start(self, argv: Sequence[str], there: Path, log: Path) -> Process:
-        """Start a program of CRIU there, and wait until it is ready.
+        """Start a program of CRIU on the other machine, and wait until it is ready. Raises RunError if it
+        ends before, or is not ready in time.
 
-        there: its log. log: a file here for its output.
+        there: path of its log on the other machine.
+        log: file on this machine for its output.
         """
         note = there.with_suffix(".pid")
-        # If the connection is lost, nothing else ends it.
+        # If the connection is lost, only timeout(1) ends the program.
         words = ["sh", "-c", _NOTED, str(note), "timeout", "--kill-after=1", f"{_LONGEST:g}", *argv]
         words += ["--images-dir", str(self.path), "--address", criu_of.ADDRESS]
         words += ["--log-file", there.name, "-v3", "--status-fd", "1"]
@@ -121,7 +132,7 @@ class ImagesThere:
         return process
 
     def clear(self) -> None:
-        """End the programs there, and remove the directory."""
+        """End the programs on the other machine, and remove the directory there unless it is kept."""
         for process, _ in self._programs:
             process.kill()
         if self.remote.connected():
@@ -133,10 +144,10 @@ class ImagesThere:
 
 @contextmanager
 def images_on(host: Host, remote: SshHost, work: Work) -> Iterator[ImagesThere]:
-    """Make a directory for images on another machine, and remove it on exit, unless it is to be kept or the
+    """Make a directory for images on another machine. It is removed on exit, unless it must be kept or the
     connection is lost.
 
-    Raises RunError.
+    Raises RunError if it cannot be made.
     """
     made = remote.run(["mktemp", "--directory", REMOTE], timeout=ASK_SECONDS)
     if not made.ok:
@@ -152,10 +163,9 @@ def images_on(host: Host, remote: SshHost, work: Work) -> Iterator[ImagesThere]:
 def move_lazily(
     host: Host, external: Dumps, work: Work, saved: Saved, images: Path, there: ImagesThere
 ) -> tuple[str, float]:
-    """Let an instance go on on another machine, and send its memory afterwards.
+    """Continue an instance on another machine first, and send its memory afterwards (lazy migration by CRIU).
 
-    Returns its name there, and how long it stood still, in seconds. Raises RunError, which says where it
-    runs.
+    Returns its name there, and its downtime in seconds. Raises RunError, which says where the instance runs.
     """
     port, label = criu_of.free_port(), f"nearmetal-check-{os.getpid()}-move"
     what, remote = external.what, there.remote
@@ -197,9 +207,13 @@ def move_lazily(
 def _await_memory(
     external: Dumps, saved: Saved, there: ImagesThere, programs: Sequence[Process], held: Sequence[int]
 ) -> None:
-    """Wait until all memory has arrived. If it does not, nothing runs any more.
+    """Wait until all memory of an instance has arrived on the other machine.
 
-    programs: what fetches it, and what sends it.
+    programs: the program that fetches the memory, and the one that sends it.
+    held: PIDs of the stopped processes of the instance on this machine.
+
+    Raises RunError if not all memory arrives. The instance is lost then, and its processes are ended on both
+    machines.
     """
     try:
         for program in programs:

@@ -1,5 +1,5 @@
-"""The nodes of an inventory: which answer, what can run on them, where they differ, and what killed runs left
-on them."""
+"""The nodes of an inventory: which of them answer, what can run on them, how they differ, and what killed
+runs left on them."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ if TYPE_CHECKING:
     from ..node.progress import Progress
 
 SECONDS = 540.0
-"""Time limit of one command on a node. The checks start one instance of each kind."""
+"""Time limit of one command on a node, in seconds. Checks take long, since they start one instance of each
+kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeCheck:
     """The checks of one node.
 
-    machine: facts about it; empty if it did not answer.
-    checks: what can run on it; empty if it did not answer.
-    reason: why it did not answer, or cannot be used; '' if it answered.
-    remedy: what to do about that.
+    machine: facts about the node; empty if it did not answer.
+    checks: what can run on the node; empty if it did not answer.
+    reason: why it did not answer, or why the inventory leaves it out; '' if it answered.
+    remedy: what to do about that; '' if nothing is known.
     """
 
     name: str
@@ -70,8 +71,8 @@ class NodeCleaned:
 class NodesCheck:
     """The checks of all nodes of an inventory.
 
-    differences: what is not the same on the nodes that answered.
-    alike: facts that are the same on all of them.
+    differences: facts that differ between the nodes that answered.
+    alike: facts that are the same on all nodes that answered.
     """
 
     nodes: tuple[NodeCheck, ...]
@@ -95,7 +96,7 @@ def node_options(source: str, note: Callable[[str], None]) -> dict[str, str]:
     """Return the options by which the engine ssh reaches the nodes of an inventory.
 
     source: see inventory.load_inventory(), also for the errors.
-    note: called for each node that the source itself leaves out.
+    note: called with a text for each node that the source itself leaves out, for example because it is down.
     """
     found = load_inventory(source, LocalHost())
     for name, reason in found.left_out.items():
@@ -139,11 +140,11 @@ def _unchecked(name: str, reason: str, remedy: str = "") -> NodeCheck:
 
 
 def clean_nodes(source: str, progress: Progress, *, dry_run: bool) -> tuple[NodeCleaned, ...]:
-    """Run `nearmetal clean` on every node of an inventory, many nodes at a time. What belongs to a run that
-    measures on this machine is kept.
+    """Run `nearmetal clean` on every node of an inventory, many nodes at a time. Nothing is removed there
+    that belongs to a run on this machine.
 
     source: see inventory.load_inventory().
-    dry_run: name what is left, and remove nothing.
+    dry_run: only find the leftovers, and remove nothing.
 
     Raises the errors of load_inventory().
     """
@@ -162,7 +163,7 @@ def clean_nodes(source: str, progress: Progress, *, dry_run: bool) -> tuple[Node
     inventory = load_inventory(source, LocalHost())
     progress.phase(f"cleaning {len(inventory.nodes)} nodes")
     words = ["clean", "--json", *(("--dry-run",) if dry_run else ())]
-    for run in living_runs():  # its placements may be over these nodes
+    for run in living_runs():  # it may have instances on these nodes
         words += ["--spare", run.run]
     return (
         *_on_each(inventory, words, answered, silent),
@@ -179,10 +180,12 @@ def _on_each(
     answered: Callable[[str, Mapping[str, Any]], T],
     silent: Callable[[str, NearmetalError], T],
 ) -> list[T]:
-    """Run a command of nearmetal on every node of an inventory, on many at a time.
+    """Run a command of nearmetal on every node of an inventory, many nodes at a time. Returns one result for
+    each node.
 
-    answered: makes a result of the name of a node and of what the command printed there as JSON.
-    silent: makes one of the name of a node and why there is no answer.
+    words: the command and its arguments.
+    answered: returns the result for a node, given its name and the JSON that the command printed there.
+    silent: returns the result for a node that did not answer, given its name and the error.
     """
     host, options = LocalHost(), options_of(inventory)
     make_runtime_directory()
@@ -190,7 +193,7 @@ def _on_each(
     def one(name: str, go_on: Callable[[], None]) -> T:
         try:
             done = _run_there(host, name, options, words, go_on)
-            begin = done.stdout.find("{")  # behind what a login script prints
+            begin = done.stdout.find("{")  # a login script may print text before it
             try:
                 return answered(name, dict(json.loads(done.stdout[begin:] if begin >= 0 else "")))
             except (ValueError, KeyError, TypeError):
@@ -233,7 +236,8 @@ def compared(nodes: Sequence[NodeCheck]) -> NodesCheck:
 
 
 def _works(checks: Sequence[Check]) -> dict[str, str]:
-    """Return what works on a node, by name without its version."""
+    """Return state and version of everything that was checked on a node, by name: {'podman': 'works
+    4.9.3'}."""
     found = {}
     for check in checks:
         name, _, version = check.what.partition(" ") if check.group == ENVIRONMENT else (check.what, "", "")

@@ -1,4 +1,5 @@
-"""Predict a restore of a user's instance, and look for what is in its way. Nothing is changed."""
+"""Predict how long a restore of a user's instance takes, and find out what would prevent it. Nothing is
+changed."""
 
 from __future__ import annotations
 
@@ -29,17 +30,17 @@ from .move_plans import How, keep, past_moves, work_of
 
 RESTORE = "restore"
 _READ = 32 << 20
-"""Bytes that are read to measure how fast images are read."""
+"""Largest number of bytes that are read to measure how fast images are read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestorePlan:
-    """What is expected of a restore.
+    """The prediction of a restore.
 
-    instance: its name after the restore.
+    instance: name of the instance after the restore.
     size: bytes of the images.
-    findings: what was checked, and whether it prevents the restore.
-    prediction: the predicted duration. The instance is down for all of it.
+    findings: the results of all checks, each with whether it prevents the restore.
+    prediction: the predicted duration; the instance does not run during all of it.
     uncorrected: the prediction before it was corrected by earlier restores.
     """
 
@@ -58,12 +59,15 @@ class RestorePlan:
 
 
 def read(host: Host, directory: Path, into: str | None, *, complete: bool) -> tuple[Saved, External]:
-    """Return a checkpoint in a directory, and the instance that a restore makes of it.
+    """Return the description of the checkpoint in a directory, and the instance that a restore makes of it.
 
-    A checkpoint whose command was killed counts if CRIU had written all images and the instance does not run.
-    into: name of the instance; None for the one that it had.
-    complete: whether the description of such a checkpoint is written.
-    Raises UsageError.
+    A checkpoint whose command was killed is accepted if CRIU had written all images and the instance does not
+    run.
+
+    into: name of the restored instance; None for the name that it had.
+    complete: whether to write the description that such a killed command did not write.
+
+    Raises UsageError if there is no usable checkpoint, or if it does not fit the name.
     """
     interrupted = read_interrupted(directory)
     if interrupted is not None:
@@ -94,9 +98,9 @@ def _require_ended(host: Host, directory: Path, saved: Saved) -> None:
 
 
 def planned_restore(host: Host, directory: Path, saved: Saved, external: External) -> RestorePlan:
-    """Look at everything that a restore needs, and predict how long it takes.
+    """Check everything that a restore needs, and predict how long it takes.
 
-    saved: of read_saved(), so its files have the sizes that they had.
+    saved: must come from read(), which has checked the sizes of the files.
     """
     costs = external.costs(saved.method)
     known = Conditions(
@@ -106,7 +110,7 @@ def planned_restore(host: Host, directory: Path, saved: Saved, external: Externa
         bandwidth=_read_speed(directory),
         fixed=costs.fixed,
     )
-    # Whatever wrote the images, they are read once.
+    # A restore reads the images once, by whatever method they were written.
     uncorrected = replace(predict(Method.OFFLINE, known), method=saved.method)
     return RestorePlan(
         directory=str(directory),
@@ -120,7 +124,10 @@ def planned_restore(host: Host, directory: Path, saved: Saved, external: Externa
 
 
 def remember_restore(plan: RestorePlan, total: float) -> None:
-    """Keep a finished restore, by which later predictions are corrected."""
+    """Record a finished restore, so that later predictions are corrected by it.
+
+    total: measured seconds.
+    """
     keep(_kind(plan.instance), plan.uncorrected, total, total)
 
 
@@ -156,7 +163,8 @@ def _images(directory: Path, saved: Saved) -> Finding:
 
 
 def _read_speed(directory: Path) -> Estimate:
-    """Measure how fast images are read, in bytes per second. What puts them into memory is slower."""
+    """Estimate the speed of a restore in bytes per second: at most the measured speed of reading the largest
+    image, since restoring the memory is slower than reading the file."""
     largest = max((p for p in directory.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
     begin, count = time.monotonic(), 0
     with largest.open("rb", buffering=0) as file:

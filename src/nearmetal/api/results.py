@@ -36,7 +36,7 @@ class Results:
     """A run with the analysis of its records.
 
     stored: its results directory.
-    trials: its records, which are read on first use.
+    trials: the records of its trials, which are read on first use.
     stopped: why the run ended, if this process ran it; else empty.
     interrupted: whether a signal ended the run. All measurements were saved.
     """
@@ -65,15 +65,15 @@ class Results:
 
 
 def load(directory: str | PathLike[str]) -> Results:
-    """Analyse a results directory. Raises RecordsError."""
+    """Analyse a results directory. Raises RecordsError if it cannot be read."""
     return analysed(ResultsDirectory.open(Path(directory)))
 
 
 def open_series(
     path: Path | None, parent: Path = Path(RESULTS), note: Note = ignore
 ) -> SeriesDirectory | None:
-    """Open the series at path, or the newest series below parent. Returns None if a single run is newer than
-    it."""
+    """Open the series at path; without a path, the newest series below parent. Returns None if there is none,
+    and without a path also if a single run below parent is newer."""
     if path is not None:
         return SeriesDirectory.at(path)
     found = series_below(parent)
@@ -93,8 +93,13 @@ def series_below(parent: Path) -> list[SeriesDirectory]:
 
 
 def open_results(path: Path | None, parent: Path = Path(RESULTS), note: Note = ignore) -> ResultsDirectory:
-    """Open the results directory at path, or the newest below path; without a path, the newest below
-    parent."""
+    """Open the results directory at path, or the newest one below path; without a path, the newest one below
+    parent.
+
+    note: called with a text for each directory that cannot be read and is skipped.
+
+    Raises UsageError if there is none, or if path is the directory of a series.
+    """
     if path is not None and SeriesDirectory.at(path) is not None:
         raise UsageError(
             "this directory holds a study in parts, and the command takes one part",
@@ -112,7 +117,10 @@ def open_results(path: Path | None, parent: Path = Path(RESULTS), note: Note = i
 
 
 def newest_first(parent: Path, note: Note = ignore) -> list[ResultsDirectory]:
-    """Return all results directories below parent, newest first."""
+    """Return all results directories directly below parent, newest first.
+
+    note: called with a text for each directory that cannot be read and is left out.
+    """
     found = []
     for plan in parent.glob("*/plan.json"):
         try:
@@ -133,9 +141,9 @@ def frozen_study(directory: ResultsDirectory) -> Study:
 def analysed(directory: ResultsDirectory, report: Callable[[float], None] = lambda share: None) -> Results:
     """Analyse the records of a results directory.
 
-    report: called with the fraction of the records that was read, up to 1.
+    report: called with the fraction of the records that has been read, up to 1.
 
-    Raises RecordsError.
+    Raises RecordsError if they cannot be read.
     """
     from ..analysis import conclude, wanted
     from ..analysis.roofs import with_roofs

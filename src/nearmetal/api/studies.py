@@ -23,17 +23,18 @@ def ignore(text: str) -> None:
 
 
 def draw_seed() -> int:
-    """Return a random seed of 16 bits. It is short enough to be read aloud, and is shown in every result."""
+    """Return a random seed of 16 bits, which is short enough to be shown in every result and typed again."""
     return secrets.randbits(16)
 
 
 def study_from(text_or_path: str, seed: int | None, note: Note = ignore) -> Study:
     """Return a built-in study by name, or read a study file by path. A file with the name of a built-in study
-    is read if a directory is named too, as in ./quick.
+    is read only if its path contains a directory, as in ./quick.
 
+    seed: seed of the study; None for the seed in the file, or a random one if there is none.
     note: called with each note on the study that the user should see.
 
-    Raises UsageError, StudyError.
+    Raises UsageError if there is no such study, StudyError if the file has mistakes.
     """
     chosen = draw_seed() if seed is None else seed
     path = Path(text_or_path)

@@ -47,16 +47,16 @@ def named_workloads(texts: Sequence[str], known: Catalog, quick: Study) -> tuple
 
 
 def lifecycles() -> tuple[str, ...]:
-    """Return the subjects that write instances to files or move them, by some method."""
+    """Return the names of the subjects that checkpoint or move instances by different methods."""
     return tuple(name for name in subject_names() if METHOD in subject_facts(name).keys)
 
 
 def named_lifecycle(text: str, memory: int | None) -> EventSubject:
-    """Parse the value of --lifecycle: the name of a subject, and keys of it: migrate:load=idle,count=4.
+    """Parse the value of --lifecycle: the name of a subject, and its keys, as in migrate:load=idle,count=4.
 
-    memory: value of its key `memory`; None to leave it out.
+    memory: value of the key `memory`, in bytes; None to leave it out.
 
-    Raises UsageError.
+    Raises UsageError for an unknown subject or key, or a wrong value.
     """
     name, _, rest = text.partition(":")
     if name not in lifecycles():
@@ -95,7 +95,7 @@ def named_attachments(words: Sequence[str]) -> tuple[Attachment, ...]:
 
 
 def _known_names(option: str, texts: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Split lists at commas. Raises UsageError if a name is not known, or named twice."""
+    """Split lists at commas. Raises UsageError if a name is unknown, or is given twice."""
     found: list[str] = []
     for word in (w.strip() for text in texts for w in text.split(",")):
         if word not in known:
@@ -107,7 +107,8 @@ def _known_names(option: str, texts: Sequence[str], known: Sequence[str]) -> lis
 
 
 def _words(texts: Sequence[str]) -> list[str]:
-    """Split 'a,b:x=1,y=2' into 'a' and 'b:x=1,y=2'. A piece without a name belongs to the one before."""
+    """Split 'a,b:x=1,y=2' into 'a' and 'b:x=1,y=2'. A piece that is only key=value belongs to the workload
+    before it."""
     out: list[str] = []
     for piece in (p.strip() for text in texts for p in text.split(",")):
         if "=" in piece and ":" not in piece.partition("=")[0] and out and ":" in out[-1]:
@@ -199,10 +200,11 @@ def read_values(
 ) -> dict[str, ParamValue]:
     """Convert the texts of a command line to values in base units.
 
-    owner: the kernel or application that has these keys.
+    owner: name of the kernel or application that has these keys, for messages.
+    texts: text of the value, by key.
     known: (type, purpose) by key.
 
-    Raises UsageError.
+    Raises UsageError for an unknown key or a wrong value.
     """
     out: dict[str, ParamValue] = {}
     for key, text in texts.items():
@@ -217,7 +219,8 @@ def read_values(
 
 
 def type_of(parameter: Parameter) -> str:
-    """Return the type of a parameter as the catalogue prints it: 'S | W | A | B', 'count | auto', 'size'."""
+    """Return the type of a parameter as a text in the form of Catalog, such as 'S | W | A | B', 'count |
+    auto' or 'size'."""
     words = {
         Kind.WHOLE: ("count",),
         Kind.BYTES: ("size",),
@@ -231,7 +234,8 @@ def type_of(parameter: Parameter) -> str:
 
 
 def known_applications() -> dict[str, KnownApplication]:
-    """Return the keys of each application in study files."""
+    """Return the keys of each application in study files, and the rules for them, by name of the
+    application."""
 
     def misfit(application: str, name: str, value: ParamValue) -> str | None:
         return parameters(application)[name].problem(value)
@@ -249,7 +253,8 @@ def known_applications() -> dict[str, KnownApplication]:
 
 
 def misplaced(workload: ApplicationWorkload, study: Study) -> tuple[str, ...]:
-    """Return why the workload cannot run on some arms of the study, one text for each reason."""
+    """Return why a workload cannot run on some arms of a study, one text for each reason; empty if it can run
+    on all."""
     from ..node.survey.programs import problems_of
 
     return problems_of(workload, study, hardware_of(LocalHost()))

@@ -33,11 +33,15 @@ def _root(
 
 
 def _not_named() -> None:
-    """Placeholder for a command in `nearmetal --help`."""
+    """Stand in for a command that is not on the command line: `nearmetal --help` lists the command, and its
+    module is not imported."""
 
 
 def application(words: Container[str]) -> typer.Typer:
-    """Return the command line. Only the modules of commands that are among `words` are imported."""
+    """Return the command line with all commands.
+
+    words: words of the actual command line. The modules of other commands are not imported.
+    """
     app = typer.Typer(
         name="nearmetal",
         help="Measure what containers and virtual machines cost a workload, and whether that cost is real.",
@@ -69,7 +73,11 @@ def _words_to_complete() -> list[str]:
 
 
 def _reader_gone() -> int:
-    """End quietly if the reader of the output has closed the pipe, as in `nearmetal ... | head`."""
+    """Return the exit code if the reader of the output has closed the pipe, as in `nearmetal ... | head`.
+
+    Standard output is redirected to /dev/null, so that Python reports no error when it flushes the output at
+    its end.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
     return ExitCode.DONE
 
@@ -95,11 +103,15 @@ _SIGNS = {
     "→": "->",
     "–": "-",
     "—": "-",
+    "─": "-",
 }
 
 
 def plain_signs(error: UnicodeError) -> tuple[str, int]:
-    """Error handler of codecs that replaces characters that an encoding lacks by similar ones."""
+    """Return a replacement for characters that an encoding lacks, and the position where encoding goes on.
+
+    This is an error handler for codecs.register_error().
+    """
     assert isinstance(error, UnicodeEncodeError)
     signs = error.object[error.start : error.end]
     return "".join(_SIGNS.get(sign, "?") for sign in signs), error.end

@@ -64,7 +64,11 @@ def _name(check: Check) -> str:
 
 
 def _details(check: Check) -> str:
-    """Return the details of a check. The output of programs is included only if it works."""
+    """Return the details of a check on one line.
+
+    Unless the check works, the output of programs, which follows a colon, is left out. If nothing works, only
+    the first clause is returned.
+    """
     text = one_line(check.why)
     if check.state == WORKS:
         return text

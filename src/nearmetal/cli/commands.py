@@ -17,8 +17,8 @@ class Command:
     help: help text; its first sentence also appears in the list of commands.
     hidden: whether the list of commands omits it.
     several: options that take several values after one name, as in `--before A B`.
-    mend: a place, as above, of a function that returns what to do about a line that cannot be parsed, or
-        None.
+    mend: the place of a function that is called with the words of a command line that cannot be parsed. It
+        returns what to do about it, or None. '' if there is no such function.
     """
 
     name: str
@@ -29,8 +29,8 @@ class Command:
     mend: str = ""
 
     def spread(self, words: Sequence[str]) -> list[str]:
-        """Return the words of a command line with the name of an option repeated before each of its values,
-        for options with several values."""
+        """Return the words of a command line as the parser accepts them: the name of each option in `several`
+        is repeated before each of its values."""
         out: list[str] = []
         option = None
         for word in words:

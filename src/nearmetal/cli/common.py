@@ -1,4 +1,4 @@
-"""Code that several commands share: notes and quantities on the command line."""
+"""Code that several commands share: output, notes, and values of options."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class FailOn(StrEnum):
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document on standard output. Signs that its encoding lacks are written as \\u escapes,
-    so that a reader gets every text unchanged."""
+    """Print one JSON document on standard output. If its encoding lacks a character, all characters beyond
+    ASCII are written as \\u escapes, so that a reader gets every text unchanged."""
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
@@ -55,10 +55,12 @@ def complain(text: str) -> None:
 def in_parts(
     study: str, *, scale: Scale | None = None, only: Sequence[str] = (), backend: str | None = None
 ) -> SeriesSource | None:
-    """Return where the files of a series with this name or in this directory are; None for a study in one
-    file, which accepts no scale, no selection of parts and no backend.
+    """Return the location of the files of a study in parts; None if the study is a single file.
 
-    Raises UsageError.
+    study: as typed: a name, a file or a directory.
+    scale, only, backend: options that only a study in parts accepts.
+
+    Raises UsageError if one of these options is given for a single file.
     """
     found = find_series(study)
     if found is not None:
@@ -73,7 +75,10 @@ def in_parts(
 
 
 def duration(text: str | None, option: str = "--time") -> float | None:
-    """Convert '90s', '10m' or '1h30m' to seconds. Errors are those of quantity()."""
+    """Return the value of an option such as '90s', '10m' or '1h30m' in seconds; None if it is not given.
+
+    Raises UsageError, as quantity() does.
+    """
     return quantity(option, text, parse_time, "90s, 10m or 1h30m")
 
 
@@ -83,9 +88,11 @@ Number = TypeVar("Number", int, float)
 def quantity(option: str, text: str | None, parse: Callable[[str], Number], example: str) -> Number | None:
     """Return the value of an option in base units; None if the option is not given.
 
-    option: name of the option for error messages.
+    option: name of the option, for error messages.
+    parse: converts the text to base units.
+    example: a valid value, for error messages.
 
-    Raises UsageError if the text is not such a quantity, or not above zero.
+    Raises UsageError if `parse` rejects the text, or if the value is not above zero.
     """
     if text is None:
         return None

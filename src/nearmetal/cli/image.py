@@ -65,7 +65,7 @@ def import_(
     name: str = typer.Option(..., "--name", metavar="NAME", help="Name of the new image."),
     json: bool = Json,
 ) -> int:
-    """Take an image that was made elsewhere."""
+    """Import an image that was made elsewhere."""
     with View(quiet=json) as view:
         image = import_image(path, name, progress=view.phase)
     _show(image, json=json)

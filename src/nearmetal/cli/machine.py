@@ -90,10 +90,10 @@ def _cleaned_form(done: Cleaned) -> dict[str, object]:
 
 
 def _print_cleaned(done: Cleaned, *, dry_run: bool, where: str, before: str = "") -> None:
-    """Print what was found.
+    """Print what was found, and whether it was removed.
 
-    where: the machine, as the end of a sentence.
-    before: beginning of each line.
+    where: the machine, as the end of a sentence: 'on this machine'.
+    before: text at the beginning of each line.
     """
     for item in done.found:
         state = "found" if dry_run else "LEFT" if item in done.left else "removed"

@@ -147,7 +147,7 @@ def restore_lines(plan: moving.RestorePlan) -> Iterator[str]:
 
 
 def restore_json(plan: moving.RestorePlan) -> dict[str, JsonValue]:
-    """Return the same as restore_lines() as JSON values."""
+    """Return the plan of a restore as JSON values: seconds and bytes, and the findings of the checks."""
     return {
         "action": "restore",
         "instance": plan.instance,
@@ -161,7 +161,8 @@ def restore_json(plan: moving.RestorePlan) -> dict[str, JsonValue]:
 
 
 def plan_json(plan: moving.MovePlan) -> dict[str, JsonValue]:
-    """Return a prediction as JSON values; what has no end is null."""
+    """Return the plan of a checkpoint or a move as JSON values: seconds, bytes and bytes per second. An
+    infinite estimate is null."""
     return {
         "action": plan.action,
         "instance": plan.instance,

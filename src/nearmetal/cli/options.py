@@ -1,5 +1,5 @@
-"""Options of several commands, and the value in which commands that measure hand them on. This module
-imports only what --help needs."""
+"""Options that several commands share, and RunOptions, which holds those of a command that measures. This
+module imports only what --help needs."""
 
 from __future__ import annotations
 
@@ -85,13 +85,14 @@ class Require(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How a command measures, and what it prints. Commands that measure have an option for each field, in
-    this order, except for those that make no sense for them (with_run_options).
+    """The options of a command that measures: how it measures, and what it prints.
 
-    time, margin, width: as typed; None for those of the study.
-    mode: None for that of the study.
-    max_blocks: largest number of rounds of this command; not stored.
-    seed: drawn if None.
+    with_run_options() gives a command one option for each field, in this order, except for fields that make
+    no sense for the command.
+    time, margin, width: as typed, such as '90s' and '3%'; None for the values of the study.
+    mode: None for the mode of the study.
+    max_blocks: number of rounds of the run after which it stops. It is not stored with the run.
+    seed: None to draw one.
     """
 
     time: Annotated[str | None, Time] = Time.default
@@ -120,7 +121,7 @@ class RunOptions:
 
 
 OF_ENGINES = ("engine", "workers", "nodes", "engine_option", "lease")
-"""The options that choose who runs the rounds."""
+"""The fields of RunOptions for rounds that are run by workers of an engine."""
 
 
 def with_run_options(*left_out: str, **defaults: str) -> Callable[[Callable[..., int]], Callable[..., int]]:

@@ -17,7 +17,7 @@ from ..run.estimate import RunEstimate
 from ..units import show_clock
 from .common import print_json
 
-#: Blocks shown by plan when the study does not say how many.
+#: Maximum number of blocks that are printed if no number is requested.
 SHOWN = 3
 
 
@@ -30,11 +30,11 @@ def show_plan(
     begun: Begun | None = None,
     longer: str = LONGER,
 ) -> None:
-    """Show the next blocks in order, with the number and time of all.
+    """Print the next blocks in order, with the estimated number and time of all blocks.
 
-    blocks: how many to show.
-    shown: the study as named on the command line, for the hint how to show all blocks.
-    begun: the run that is to be resumed. Without one the time is estimated, since nothing has been measured.
+    blocks: number of blocks to print; None for at most SHOWN.
+    shown: the study as typed on the command line, for a hint how to print all blocks; '' for no hint.
+    begun: the state of the run that is to be resumed; None for a new run.
     longer: the option that gives a longer time budget, for a note.
     """
     guess = estimated(study, begun)
@@ -58,6 +58,7 @@ def show_plan(
                 "seed": study.design.seed,
                 "mode": study.design.mode.value,
                 "estimated_blocks": guess.blocks,
+                "estimated_least_blocks": guess.least_blocks,
                 "estimated_block_seconds": guess.block_seconds,
                 "estimated_late_blocks": guess.late_blocks,
                 "estimated_late_block_seconds": guess.late_seconds if guess.late_blocks else None,
@@ -92,14 +93,18 @@ def show_plan(
 
 
 def _foreseen_schedule(study: Study) -> Schedule:
-    """Return when verdicts are given. Machines that are drawn from a whole inventory, which is not read here,
-    are not counted."""
+    """Return the schedule of the analyses of a new run.
+
+    If machines are drawn from a whole inventory, their number is unknown, because the inventory is not read
+    here. The usual schedule is then returned.
+    """
     nodes = study.design.nodes
     return GROWING if nodes is None or not nodes.names else looks_over_sets(study, len(nodes.names))
 
 
 def _late(guess: RunEstimate) -> str:
-    """Return how long rounds take once some figures have their verdict; empty if none drops out."""
+    """Return text on the duration of the last rounds, in which decided figures are no longer measured; '' if
+    all rounds take equally long."""
     if not guess.late_blocks:
         return ""
     last = f"the last {plural(guess.late_blocks, 'round')}" if guess.late_blocks > 1 else "the last round"
@@ -107,7 +112,7 @@ def _late(guess: RunEstimate) -> str:
 
 
 def _source(study: Study, begun: Begun | None, guess: RunEstimate) -> str:
-    """Return how the time of a block was determined, as text."""
+    """Return text on how the time of a block was determined."""
     if begun is not None and begun.block_seconds:
         return f"measured in {plural(len(begun.done), 'round')}"
     if guess.measured:

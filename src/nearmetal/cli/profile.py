@@ -1,4 +1,5 @@
-"""Formats a profile as text: seconds by rank, calls by the time they took, messages by peer."""
+"""Formats an MPI profile as text: seconds of each rank, MPI calls by their time, messages of each pair of
+ranks."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ MOST_PAIRS = 16
 
 
 def profile_lines(ranks: Sequence[ProfiledRank]) -> list[str]:
-    """Return tables of a whole run, and of the calls inside the kernel's own run; nothing if there are no
-    ranks."""
+    """Return the lines of three tables: the seconds of each rank over its lifetime, and the MPI calls and the
+    messages of the kernel's timed section and verification. The list is empty if there are no ranks."""
     if not ranks:
         return []
     return [*_seconds(ranks), "", *_calls(ranks), "", *_pairs(ranks)]
@@ -35,7 +36,7 @@ def _seconds(ranks: Sequence[ProfiledRank]) -> list[str]:
 
 
 def _calls(ranks: Sequence[ProfiledRank]) -> list[str]:
-    """Return the calls inside the kernel's own run, summed over all ranks."""
+    """Return the table of MPI calls in the kernel's timed section and verification, summed over all ranks."""
     together = calls_together(r.kernel.calls for r in ranks)
     slowest_first = sorted(together.items(), key=lambda item: -item[1].seconds)
     rows = [(name, f"{c.count:,}", show(c.seconds, "s"), show(c.bytes, "B")) for name, c in slowest_first]

@@ -49,8 +49,12 @@ def _takes_next(word: str, own: dict[str, TyperOption]) -> bool:
 
 
 def _program(words: Sequence[str], own: dict[str, TyperOption]) -> int | None:
-    """Return the index of the first word that is not an environment, if it is a program or a path; else
-    None."""
+    """Return the index of the first word that is neither an option nor an environment, if it is a program or
+    a path; else None.
+
+    words: as in missing_separator().
+    own: options of weigh by name.
+    """
     known = set(backend_names())
     place = 1
     while place < len(words):

@@ -91,8 +91,11 @@ def _views(options: RunOptions) -> Open:
 def measure_parts(
     directory: SeriesDirectory, series: Series, start: Start, options: RunOptions, *, seconds: float
 ) -> int:
-    """Run the parts of a series that are not done yet, as run_parts(), and show its result. Returns the exit
-    code."""
+    """Run the parts of a series that are not done yet, and show the result. Returns the exit code.
+
+    start: starts or resumes one part (part_starter()).
+    seconds: time budget of all parts.
+    """
     interrupted = run_parts(
         directory,
         series,
@@ -121,11 +124,12 @@ def show_series(
     blocks: int | None,
     begun: Mapping[str, Begun] | None = None,
 ) -> None:
-    """Show the order and time of every part, before anything is measured.
+    """Print the plan of a series: the next blocks and the estimated time of every part.
 
-    blocks: how many to show of each part; one if None.
-    begun: the state of the parts that were begun, by key, if the series is to be resumed; the series has the
-        parts that are not done.
+    series: if it is to be resumed, with the parts that are not done only.
+    blocks: number of blocks to print of each part; one if None.
+    begun: if the series is to be resumed, the state of each part that was begun, by its key; None for a new
+        series.
     """
     resuming, begun = begun is not None, begun or {}
     timed, builds = part_times(series, begun), images_to_build(series)
@@ -194,6 +198,7 @@ def _planned(
         "question": part.study.question,
         "arms": [a.name for a in part.study.arms()],
         "estimated_blocks": guess.blocks,
+        "estimated_least_blocks": guess.least_blocks,
         "estimated_block_seconds": guess.block_seconds,
         "estimated_late_blocks": guess.late_blocks,
         "estimated_late_block_seconds": guess.late_seconds if guess.late_blocks else None,
@@ -204,7 +209,7 @@ def _planned(
 def tell(
     directory: SeriesDirectory, series: Series, *, json: bool, fail_on: FailOn, everything: bool = False
 ) -> ExitCode:
-    """Write the summary report and print it.
+    """Write the summary report and print it. Returns the largest exit code of the parts.
 
     everything: also print every figure of each part, with causes, upper bounds and counters.
     """

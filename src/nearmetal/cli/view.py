@@ -56,7 +56,7 @@ def running(cell: Cell) -> str:
 
 
 def undecided(analysis: Analysis, count: int) -> Iterable[Cell]:
-    """Return the undecided cells that are furthest from a verdict."""
+    """Return at most `count` undecided cells, those furthest from a verdict."""
     from ..analysis import furthest
 
     return furthest(analysis.undecided)[:count]
@@ -86,14 +86,18 @@ def _reading(view: View) -> Callable[[float], None]:
 
 
 class View:
-    """A Progress that shows a run to a person. It is a context manager, because a live display must be
-    removed."""
+    """Shows the progress of a run to a person. It implements Progress, and is a context manager, so that the
+    live display is removed in any case."""
 
     def __init__(
         self, stream: TextIO | None = None, *, quiet: bool = False, told: set[str] | None = None
     ) -> None:
-        """told: notes that were shown before and are not repeated, for runs that follow each other; None if
-        every note is shown."""
+        """Write to a stream; None for standard error.
+
+        quiet: show notes only.
+        told: notes that are not shown again. Views of consecutive runs share one set, to which each adds its
+            notes. None: show every note.
+        """
         self._told = told
         self._stream = stream or sys.stderr
         self._quiet = quiet

@@ -1,7 +1,7 @@
 """Engines start workers where a user's jobs run: on this machine, by ssh, or by a batch system.
 
-A worker is the command `run-block DIR`. An engine knows nothing of blocks, and what remains to be
-run is never computed from its states.
+A worker is the command `run-block DIR`. An engine does not know which blocks its workers run. Which blocks
+remain is computed from their records, never from the states that the engine reports.
 """
 
 from .contract import Engine, Job, NamesNodes, State, engine_names, load_engine, parse_options

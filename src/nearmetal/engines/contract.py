@@ -18,6 +18,7 @@ GROUP = "nearmetal.engines"
 SECONDS = 60.0
 """Time limit of one command of an engine."""
 EXTRA = {"extra": "further options of its submit command, such as '--partition short'"}
+"""The option `extra` of engines that add words to the command line of their submit command."""
 
 
 class State(StrEnum):
@@ -42,7 +43,7 @@ class Job:
     directory: working directory of the workers.
     logs: existing directory for their output, reached by the same path on all nodes.
     cpus: CPUs that one worker needs.
-    seconds: time limit of a worker; None for the engine's own.
+    seconds: time limit of a worker; None for the default of the engine.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Job:
     seconds: float | None
 
     def script(self) -> str:
-        """Return a shell script that becomes a worker."""
+        """Return a shell script that executes the worker's command in its working directory."""
         return f"#!/bin/sh\ncd {shlex.quote(str(self.directory))} || exit 1\nexec {shlex.join(self.argv)}\n"
 
     @property
@@ -64,13 +65,16 @@ class Job:
 
 
 class Engine(Protocol):
-    """One way to start workers. `options` are those that a user may give, each with a sentence of help."""
+    """One way to start workers.
+
+    options: help of each option that a user may give, by its name.
+    """
 
     @property
     def options(self) -> Mapping[str, str]: ...
 
     def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
-        """Submit the workers, and return what identifies them.
+        """Submit the workers, and return their ids for states() and cancel().
 
         Raises UsageError for an unsuitable option, UnavailableError if a program of the engine is missing,
         and RunError if it refuses.
@@ -118,6 +122,16 @@ def parse_options(name: str, engine: Engine, words: Sequence[str]) -> dict[str, 
             )
         found[key] = value
     return found
+
+
+def extra_words(options: Mapping[str, str]) -> list[str]:
+    """Return the words of the option `extra`. Raises UsageError if its quotes do not match."""
+    try:
+        return shlex.split(options.get("extra", ""))
+    except ValueError as e:
+        raise UsageError(
+            f"--engine-option extra={options['extra']}: {e}", remedy="close every quote that it opens"
+        ) from e
 
 
 def ask(

@@ -1,4 +1,4 @@
-"""Workers as the processes of a cluster of HTCondor, in its vanilla universe."""
+"""Workers as the processes of a job cluster of HTCondor, in its vanilla universe."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from ..model.change import replace
 from .contract import Job, State, ask
 
 GRACE = 60
-"""Seconds that a worker may take to give its block back."""
+"""Seconds that HTCondor gives a worker to return its unfinished block before the worker is killed."""
 _STATES = {"1": State.WAITING, "2": State.RUNNING, "6": State.RUNNING, "7": State.RUNNING}
-"""By JobStatus. A held job (5) cannot run: its reason is in the log, and only a person can release it."""
+"""States by JobStatus; all others mean ended. A held job (5) counts as ended, because only a person can
+release it. The log contains the reason."""
 
 
 class HTCondor:
@@ -59,10 +60,13 @@ class HTCondor:
 
 
 def _of_workers(known: Mapping[str, State], dagman: str) -> dict[str, State]:
-    """Return the states of the workers that DAGMan has submitted, without its own.
+    """Return the states of the workers that DAGMan has submitted, without the state of its own job.
 
-    Its own job runs as long as it has workers, even if all of them are held. Until it has submitted one,
-    there are workers to come.
+    DAGMan's own job runs as long as it has workers, even if all of them are held. Until it has submitted a
+    worker, its own job stands for workers that wait.
+
+    known: state by job ID.
+    dagman: cluster ID of DAGMan's own job.
     """
     workers = {name: state for name, state in known.items() if name.partition(".")[0] != dagman}
     return workers or {
@@ -71,7 +75,8 @@ def _of_workers(known: Mapping[str, State], dagman: str) -> dict[str, State]:
 
 
 def _of(cluster: str) -> str:
-    """Return the constraint for the workers of a cluster, and for those that its DAGMan has submitted."""
+    """Return the constraint that selects the jobs of a cluster. If the cluster is a job of DAGMan, the
+    workers that it has submitted are selected too."""
     return f"ClusterId == {cluster} || DAGManJobId == {cluster}"
 
 
@@ -123,8 +128,11 @@ def description(job: Job, extra: str, *, name: str = "$(Process)") -> str:
 
 
 def quoted(words: Sequence[str]) -> str:
-    """Return arguments in HTCondor's newer syntax: in double quotes, which are doubled inside; words in
-    single quotes, which are doubled inside."""
+    """Return words as a value of `arguments` in HTCondor's newer syntax.
+
+    The whole value is in double quotes, and a word with special characters is in single quotes. A quote
+    inside is written twice.
+    """
     plain = (
         word if word and shlex.quote(word) == word else "'" + word.replace("'", "''") + "'" for word in words
     )

@@ -28,7 +28,10 @@ R = TypeVar("R")
 
 
 def destinations(options: Mapping[str, str]) -> dict[str, str]:
-    """Return what ssh connects to, by name of the machine. Raises UsageError if a name is given twice."""
+    """Return the argument of ssh that names each machine, by the machine's name in the option 'hosts'.
+
+    Raises UsageError if a name is given twice.
+    """
     found: dict[str, str] = {}
     for word in options.get("hosts", "").split(","):
         name, _, destination = word.partition("=")
@@ -40,8 +43,9 @@ def destinations(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def ssh_words(name: str, options: Mapping[str, str], control: Path) -> list[str]:
-    """Return the command that runs a shell line on a machine, without the line.
+    """Return the words of an ssh command, to which the shell line that runs on the machine is appended.
 
+    name: destination of ssh.
     control: directory of the shared connections.
     """
     config = ["-F", options["config"]] if "config" in options else []
@@ -64,7 +68,7 @@ def on_node(
     seconds: float = SECONDS,
     each_second: Callable[[], None] | None = None,
 ) -> Completed:
-    """Run a shell line on a machine, whose exit status may be any.
+    """Run a shell line on a machine. Its exit status is not checked.
 
     name: its name in the option 'hosts'.
     seconds: time limit.
@@ -81,7 +85,8 @@ def on_node(
 
 
 def at_once(machines: Sequence[T], work: Callable[[T, Callable[[], None]], R]) -> list[R]:
-    """Return the results of `work` for each of many machines, in their order. Many are worked on at once.
+    """Call `work` for each machine, for up to NODES_AT_ONCE at the same time, and return the results in the
+    order of the machines.
 
     work: gets a machine and a function that raises RunError once this process is interrupted; see
         `each_second` of on_node().

@@ -4,12 +4,11 @@ MaxArraySize requires."""
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 
 from ..errors import RunError, UnavailableError
 from ..host import Host
-from .contract import EXTRA, SECONDS, Job, State, ask
+from .contract import EXTRA, SECONDS, Job, State, ask, extra_words
 
 GRACE = 60
 """Seconds before the time limit of a task at which Slurm tells its worker to end."""
@@ -18,8 +17,8 @@ _WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQ
 
 
 class Slurm:
-    """The engine that submits workers to Slurm. Slurm restarts the worker of a failed node (--requeue), which
-    is then another worker."""
+    """The engine that submits workers to Slurm. If a node fails, Slurm starts its task again (--requeue). The
+    restarted task is a new worker."""
 
     options: Mapping[str, str] = EXTRA
 
@@ -28,7 +27,7 @@ class Slurm:
             raise UnavailableError("no sbatch here", remedy="run this where jobs of Slurm are submitted")
         try:
             return (_submit(host, job, job.workers, f"{job.logs}/%a.out", options),)
-        except RunError:  # it may hold more tasks than an array may have
+        except RunError:  # perhaps because the array has more tasks than this Slurm allows
             if job.workers < 2 or (most := _largest_index(host)) >= job.workers:
                 raise
         ids: list[str] = []
@@ -64,13 +63,18 @@ class Slurm:
 
 
 def _submit(host: Host, job: Job, workers: int, log: str, options: Mapping[str, str]) -> str:
-    """Submit one array of so many workers, and return its number. Raises RunError."""
+    """Submit one array with this number of workers, and return its job ID.
+
+    log: path of a worker's output, where %a stands for the number of the worker.
+
+    Raises RunError.
+    """
     limit = [f"--time={job.minutes}", f"--signal=B:TERM@{GRACE}"] if job.minutes else []
     argv = [
         *("sbatch", "--parsable", f"--job-name={job.name}", f"--array=1-{workers}"),
         *("--nodes=1", "--ntasks=1", f"--cpus-per-task={job.cpus}", "--exclusive", "--requeue"),
         *("--open-mode=append", f"--output={log}", f"--chdir={job.directory}", *limit),
-        *shlex.split(options.get("extra", "")),
+        *extra_words(options),
     ]
     return ask(host, argv, stdin=job.script()).stdout.strip().partition(";")[0]
 

@@ -84,7 +84,8 @@ class Ssh:
 
 
 def _last_line(text: str) -> str:
-    """Return what the command printed, without what a login script printed before."""
+    """Return the last line of an output, which is that of the command. A login script may have printed lines
+    before."""
     return text.strip().rpartition("\n")[2]
 
 

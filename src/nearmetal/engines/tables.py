@@ -1,5 +1,5 @@
-"""Engines that are described by a table: the tokens of their commands, and a regular expression for what each
-prints. One job is submitted for each worker."""
+"""Engines that are described by a table: the words of their commands, and regular expressions that parse
+their output. One job is submitted for each worker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib.resources import files
 
 from ..errors import RunError, UnavailableError
 from ..host import Host
-from .contract import EXTRA, SECONDS, Job, State, ask
+from .contract import EXTRA, SECONDS, Job, State, ask, extra_words
 
 TABLE = "tables.yaml"
 
@@ -20,7 +20,8 @@ TABLE = "tables.yaml"
 class TableEngine:
     """An engine of the table. Its fields are explained at the top of tables.yaml.
 
-    submitting, asking, ending: the keys `submit`, `states` and `cancel`, which are its methods.
+    submitting, asking, ending: values of the keys `submit`, `states` and `cancel`, whose names are taken by
+        the methods.
     """
 
     submitting: Sequence[str]
@@ -55,7 +56,7 @@ class TableEngine:
             known["limit"] = "".join(limit).format(**known)
             tokens = self.words if any("{limit}" in word for word in self.words) else (*limit, *self.words)
             own = [word for token in tokens for word in _filled(token, known, job.argv)]
-            argv = [*self.submitting, *shlex.split(options.get("extra", "")), *own]
+            argv = [*self.submitting, *extra_words(options), *own]
             try:
                 done = ask(host, argv, stdin=job.script() if self.script else None)
                 found = re.search(self.id, done.stdout, re.MULTILINE)
@@ -87,7 +88,11 @@ class TableEngine:
 
 
 def _filled(token: str, known: Mapping[str, str], argv: Sequence[str]) -> Sequence[str]:
-    """Return the words that stand for a token of the table."""
+    """Return the words of a command that a token of the table stands for.
+
+    known: values of the placeholders, by name.
+    argv: command of a worker, for the token '{argv}'.
+    """
     return argv if token == "{argv}" else (token.format(**known),)
 
 

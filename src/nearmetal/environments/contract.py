@@ -24,9 +24,9 @@ class Available:
     """The backend can start instances on this machine.
 
     notes: differences on this machine (for example 'without root: affinity instead of cpuset').
-    of_moves: those that concern only instances that are moved or checkpointed.
-    loses_writes: that of them which says that a guest may fail after its memory was copied while it ran;
-        empty if it does not.
+    of_moves: further notes, which concern only instances that are moved or checkpointed.
+    loses_writes: the note of of_moves that a guest may crash after a move that copied its memory while it
+        ran; empty if there is no such risk.
     """
 
     version: str
@@ -46,15 +46,15 @@ class Unavailable:
     remedy: str
 
     def error(self, what: str = "") -> UnavailableError:
-        """Return this as an error.
+        """Return an error with this reason and this remedy.
 
-        what: beginning of its message.
+        what: text in front of the reason in the error's message.
         """
         return UnavailableError(f"{what}{self.reason}", remedy=self.remedy)
 
 
 FIRST_COMMAND = "first_command"
-"""Name of a phase: seconds that the first command took in a virtual machine after it was ready."""
+"""Key of Instance.phases: seconds that the first command in a virtual machine took, once it was ready."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,31 +88,32 @@ class GuestBase:
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceRequest:
-    """The instance that a backend is to start.
+    """The instance that a backend is to start or to restore.
 
     label: 'nearmetal-<run>-<slot>'; marks everything that the instance creates on the machine.
     hostname: host name inside the instance.
-    seat: its namespace, address and interface on a network; None = the machine's own network.
+    cpus: CPUs of the machine that its processes may use; empty for no restriction.
+    seat: its namespace, address and interface on a network that nearmetal has built; None if it joins none.
     binds: directories that are mounted at the same path inside, writable.
-    scratch: an empty directory of its own.
-    tree: root of its image, never written to; '/' for image host.
-    user_namespace: path of the user namespace that all instances share if run without root
+    scratch: an empty directory for the files of this instance alone.
+    tree: root directory of its image, never written to; '/' for image host.
+    user_namespace: path of the user namespace that all instances share if nearmetal runs without root
         (/proc/<pid>/ns/user), else None.
-    base: files that a virtual machine boots from.
+    base: files that a virtual machine boots from; None for other backends.
     first_process: whether a first process is required even if the environment can do without one, as on bare
         metal. It is required when starts are measured.
     groups: control groups that exist for the whole run (Accounted); empty if the instance makes its own.
-    layer: a directory in which the writable layer of its root outlives the instance; None for an instance
-        that is not going to be checkpointed, whose layer ends with it.
-    calls: a directory through which its commands are called, at the same path inside, made if it is missing;
-        None for one in scratch.
-    beside: whether it is restored while something of its source exists, which has the same label. What it
-        creates on the machine is then named differently.
-    lazy: whether it is restored while processes of its source exist, and its memory is fetched
-        (criu.fetching_pages()).
-    connections: whether its processes may have TCP connections, which its checkpoint has to hold.
-    arrival: command line that connects the seat of a restored instance to its network, as soon as the
-        instance has its connections again; empty if the seat is connected.
+    layer: directory that keeps the writable layer of its root after its end, for a checkpoint; None if the
+        layer is removed with the instance.
+    calls: directory, at the same path inside, through which commands inside get their environment, working
+        directory and signals (kernels/box/call.c); created if it is missing. None for a directory in scratch.
+    beside: whether the instance is restored before the instance that was checkpointed is removed. Both have
+        the same label, so the control groups and directories of the restored one get another name (place).
+    lazy: whether the instance is restored while the checkpointed processes still exist, and its memory is
+        fetched from them (criu.fetching_pages()).
+    connections: whether its processes may have TCP connections, which a checkpoint must contain.
+    arrival: command line that connects the seat of a restored instance to its network, run as soon as its
+        TCP connections are restored; empty if the seat is connected already.
     """
 
     label: str
@@ -136,11 +137,14 @@ class InstanceRequest:
 
     @property
     def place(self) -> str:
-        """The name of its control groups and directories."""
+        """The name of the instance's control groups and directories."""
         return f"{self.label}-beside" if self.beside else self.label
 
     def refused(self, what: str, remedy: str = "") -> UnavailableError:
-        """Return the error that an instance of this environment cannot be started."""
+        """Return an error whose message is the environment's name and a reason why no instance is started.
+
+        what: the reason.
+        """
         return UnavailableError(f"environment {self.environment.name}: {what}", remedy=remedy)
 
 
@@ -151,7 +155,8 @@ class Instance(Protocol):
     phases: seconds by step of the start. They include 'first_instruction', from the request to the first
         instruction inside, and for virtual machines FIRST_COMMAND, which follows it. Empty without a first
         process.
-    cgroups: directory by controller of version 1, or {'unified': directory}; empty if there is none.
+    cgroups: directories of its control groups: one per controller in version 1, {'unified': directory} in
+        version 2; empty if it has none.
     """
 
     @property
@@ -171,8 +176,8 @@ class Instance(Protocol):
 
     @property
     def agent_line(self) -> str:
-        """The instance's line, without newline, for the map file of 'nm-box agent MAP'
-        (kernels/box/agent.c)."""
+        """The line of the instance, without newline, in the file MAP of `nm-box agent MAP`, by which mpirun
+        starts its daemons in instances (kernels/box/agent.c)."""
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """Return a command line that, run on the host, runs argv inside the instance and its cgroups."""
@@ -206,7 +211,7 @@ class RemoteInstance(Protocol):
         """
 
     def on_host(self, nanoseconds: int) -> int:
-        """Convert a reading of its CLOCK_MONOTONIC to that of the machine."""
+        """Convert a time of its CLOCK_MONOTONIC to a time of the machine's CLOCK_MONOTONIC, both in ns."""
 
     def network(self, interface: str) -> Mapping[str, JsonValue]:
         """Return the settings of one of its interfaces, and of the route through it, as reported by its
@@ -219,8 +224,9 @@ class RemoteInstance(Protocol):
         """
 
     def rank_holdings(self, mark: str) -> dict[int, RankHolds]:
-        """Return host.ranks.rank_holdings, read inside the guest.
+        """Return the TCP connections and memory mappings of each rank inside the guest, by rank number.
 
+        mark: 'NAME=value' that is in the environment of every rank of the job.
         Raises RunError.
         """
 
@@ -243,13 +249,14 @@ class RemoteInstance(Protocol):
 
 @runtime_checkable
 class HoldsNetworks(Protocol):
-    """Extra interface of virtual machines inside which nearmetal joins instances by veth and a bridge."""
+    """Extra interface of virtual machines inside which nearmetal connects instances by veth and a bridge."""
 
     def joined(self, ends: Mapping[str, str], network: NetworkSettings) -> AbstractContextManager[None]:
-        """Make network namespaces inside until exit. The first one has the bridge.
+        """Make network namespaces inside the guest that are connected by a bridge, until exit. The bridge is
+        in the first of them.
 
-        ends: for each namespace, by its name in /run/netns, 'INTERFACE,ADDRESS/PREFIX[,MTU]'.
-        network: further settings of the interfaces, except that of the bridge.
+        ends: name of each namespace in /run/netns -> its interface: 'INTERFACE,ADDRESS/PREFIX[,MTU]'.
+        network: further settings of these interfaces, but not of the bridge.
         Raises RunError, for example if the kernel has no bridge or a namespace of this name exists. After an
         error the new namespaces are removed; those that existed before stay.
         """
@@ -274,7 +281,7 @@ class UserNetworked(Protocol):
 
 
 class Backend(Protocol):
-    """One kind of instance. One file per backend, found through the entry-point group
+    """One way to run instances, such as Podman or QEMU. It is found through the entry-point group
     'nearmetal.environments'.
 
     capabilities: what study files may request from it, and what its instances share with the machine.
@@ -288,10 +295,11 @@ class Backend(Protocol):
         """Check whether the backend works by starting an instance, within a second or two."""
 
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> AbstractContextManager[Instance]:
-        """Start an instance. On exit, all its processes are killed, and everything that it created is
-        removed.
+        """Start an instance. On exit, all its processes are killed, and everything that the start created on
+        the machine is removed.
 
-        The clean-up of every step is registered before the step.
+        An implementation registers the clean-up of every step before the step, so that a failed start leaves
+        nothing behind.
 
         Raises UnavailableError or RunError.
         """
@@ -301,8 +309,8 @@ class Backend(Protocol):
 class Seated(Protocol):
     """Extra interface of backends that must prepare a network namespace before an instance can join it.
 
-    The preparation is made once for a whole run, so that it is not part of a start. start() must also work
-    without it.
+    A run prepares each namespace once, so that this time is not part of the measured starts. start() must
+    also work without this preparation.
     """
 
     def seated(self, host: Host, tools: Tools, request: InstanceRequest) -> AbstractContextManager[object]:
@@ -321,7 +329,8 @@ class Accounted(Protocol):
     """
 
     def accounts(self, request: InstanceRequest) -> AbstractContextManager[Mapping[str, Path]]:
-        """Make the control groups until exit; empty if none can be made."""
+        """Make the control groups of an instance until exit. Yields their directories by controller, as
+        InstanceRequest.groups; empty if no group can be made."""
 
 
 @runtime_checkable
@@ -339,9 +348,10 @@ class Nested(Protocol):
     """Extra interface of backends whose guests may run under a nested hypervisor."""
 
     def nested(self, host: Host, tools: Tools, environment: Environment) -> str:
-        """Return what the hypervisor of an environment itself runs in, such as 'Xen in TCG: where'.
+        """Return the virtual machine in which the hypervisor of an environment runs itself, such as
+        'Xen in TCG: QEMU Standard PC'.
 
-        Returns '' if it runs directly on a machine, or if this is not known.
+        Returns '' if the hypervisor runs directly on hardware, or if this is not known.
         """
 
 
@@ -371,7 +381,10 @@ class Foreseen(Protocol):
     """Extra interface of backends that can often find from files alone that they do not work here."""
 
     def foreseen(self, host: Host) -> str:
-        """Return why no instance can be started, as far as files show it; else ''. Starts no process."""
+        """Return why no instance can be started, if files of the machine show it; else ''.
+
+        Starts no process. An instance may fail to start although '' is returned.
+        """
 
 
 @runtime_checkable
@@ -384,7 +397,7 @@ class Enclosed(Protocol):
     ) -> AbstractContextManager[Instance]:
         """Start an instance in a running guest of any backend.
 
-        alone: whether nothing else runs in the guest, so that the machine's counters of the guest belong to
-            this instance.
+        alone: whether nothing else runs in the guest. The counters that the machine has of the guest are then
+            counters of this instance.
         Raises UnavailableError or RunError.
         """

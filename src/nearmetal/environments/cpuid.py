@@ -25,9 +25,10 @@ _DMI = "/sys/class/dmi/id"
 
 
 def hypervisors(host: Host, program: str) -> tuple[str, ...]:
-    """Return the names of the hypervisors under a machine, as its processor reports them; empty if there is
-    none, or if it does not report any.
+    """Return the names of the hypervisors under which a machine runs, as the CPUID instruction reports them;
+    empty if it reports none.
 
+    host: the machine.
     program: path of nm-box on that machine.
     """
     done = host.run([program, "cpuid"], timeout=ASK_SECONDS)
@@ -44,8 +45,8 @@ def plain_name(name: str) -> str:
 
 
 def machine_name(host: Host) -> str:
-    """Return maker and product, such as 'QEMU Standard PC (Q35 + ICH9, 2009)', or a text saying that they are
-    unknown."""
+    """Return maker and product of a machine from its DMI data, such as 'QEMU Standard PC (Q35 + ICH9, 2009)',
+    or a text saying that the maker is unknown."""
     words = " ".join(text_of(host, f"{_DMI}/{item}") for item in ("sys_vendor", "product_name")).split()
     return " ".join(words) or "a machine of an unknown maker"
 

@@ -1,4 +1,4 @@
-"""Command lines, files and processes of CRIU. Common part of the backends that implement
+"""Runs CRIU: its command lines, files and processes. Shared by the backends that implement
 moving.Checkpoints."""
 
 from __future__ import annotations
@@ -21,38 +21,39 @@ from ..host.processes.helper import wait_readable
 from ..lifecycle import Method
 from ..model.study import Attachment, Environment
 from .contract import Instance, InstanceRequest, Tools, Unavailable
-from .criu_images import check_images, first_error, statistics_of
+from .criu_images import check_images, first_error, lost_memory, statistics_of
 from .moving import Criu, Dump
-from .program import log_failure, read_pid
+from .program import in_groups, log_failure, read_pid
 
 METHODS = (Method.CRIU, Method.CRIU_LAZY, Method.CRIU_PAGESERVER, Method.CRIU_PRECOPY)
-"""The methods of a backend whose dump_command() and restoring() take all options of CRIU."""
+"""The checkpoint methods of backends that support all options of CRIU in dump_command() and restoring()."""
 ADDRESS = "127.0.0.1"
-"""Where the processes of CRIU on both sides of a checkpoint meet."""
+"""Address at which the CRIU processes of source and destination connect to each other."""
 SECONDS = 300.0
-"""Seconds after which a checkpoint or a restore has failed."""
+"""Time limit of a checkpoint or a restore, in seconds."""
 NO_GROUPS = "--manage-cgroups=ignore"
-"""CRIU neither writes nor makes control groups, which takes 15 ms of the standstill."""
+"""Option by which CRIU neither saves nor creates control groups, which would take 15 ms of the standstill."""
 WHOLE = ("--file-locks", "--link-remap", NO_GROUPS)
 FRESH = frozenset({"/tmp", "/run", "/dev/shm"})
-"""Where nm-box mounts a tmpfs of the instance's own; its content is part of the checkpoint."""
+"""Directories where nm-box mounts a private tmpfs in an instance; the content is part of a checkpoint."""
 DUMP_LOG, RESTORE_LOG, PID_FILE = "dump.log", "restore.log", "restored.pid"
-"""Names of files beside the images."""
+"""Names of files that CRIU writes into the directory of the images."""
 PAGE_SERVER_LOG, LAZY_LOG = "page-server.log", "lazy-pages.log"
 MOST_ROUNDS = 5
-"""Rounds of pre-copy at most."""
+"""Maximum number of pre-copy rounds."""
 SMALL = 8 << 20
-"""Bytes written in a round of pre-copy, below which the rest is written while the instance stands still."""
+"""Pre-copy ends after a round that wrote at most this many bytes."""
 _END_SECONDS = 10.0
 _RESTORE_OUTPUT = "restore.err"
 _CRIU_PID = "criu.pid"
 _LOOK_AT_CRIU = 0.5
-"""Seconds between two looks whether CRIU has ended. After two without it, a restore has failed."""
+"""Seconds between two checks whether CRIU still runs. A restore fails if two checks in a row do not find
+it."""
 _LOOK_AGAIN = 0.001
 
 
 def dump_argv(criu: Criu, pid: int, dump: Dump, more: Sequence[str]) -> list[str]:
-    """Return the command line that writes the process tree of pid into a directory."""
+    """Return the CRIU command line that writes the process tree of pid to files, with `more` options."""
     words = ["--tree", str(pid), "--images-dir", str(dump.images), "--log-file", DUMP_LOG, "-v2"]
     if dump.tracked:
         words.append("--track-mem")
@@ -79,7 +80,7 @@ def runtime_options(dump: Dump) -> list[str]:
 
 
 def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
-    """Return the command line that restores from a directory, and stays."""
+    """Return the CRIU command line that restores a process tree, and runs as long as its first process."""
     words = ["--images-dir", str(images), "--log-file", RESTORE_LOG, "-v2"]
     words += ["--pidfile", str(images / PID_FILE)]
     return [*criu.argv, "restore", *words, *WHOLE, *more]
@@ -94,16 +95,17 @@ def script(
     restores: bool = False,
     hold: Path | None = None,
 ) -> Path:
-    """Write a program into a directory that runs CRIU, for container programs, which want a single path.
+    """Write a shell script that runs CRIU, and return its path. Container programs accept only the path of
+    CRIU, without options.
 
-    argv: command line of CRIU. For instances of a run it is bound_to_tool(), so that CRIU dies with the
-        container program: its title takes the place of its environment, and so of its label.
-    name: of a new file: to replace one takes 20 to 30 ms while a file system writes memory.
-    more: options after those of the container program.
-    restores: whether the PID of the CRIU that restores is noted beside the images. A container program
-        written in Go passes the first socket to its child, that of the request to restore, as descriptor 3
-        ("criu swrk 3").
-    hold: FIFO from which a line is read before CRIU restores.
+    argv: command line of CRIU. For instances of a run it comes from bound_to_tool(), so that CRIU is killed
+        with the container program. CRIU cannot be found by its label: its process title overwrites it.
+    name: name of the script, which should not exist: replacing a file takes 20 to 30 ms while the file
+        system writes memory images.
+    more: options that are added after those of the container program.
+    restores: whether the script writes the PID of the restoring CRIU to a file in the directory. It
+        recognizes a restore by the arguments: `restore`, or `swrk 3` from container programs written in Go.
+    hold: FIFO from which the script reads a line before CRIU restores; None for no wait.
     """
     first = [f"echo $$ >{shlex.quote(str(directory / _CRIU_PID))}"] if restores else []
     first += [f"read -r line <{shlex.quote(str(hold))} || exit 1"] if hold is not None else []
@@ -117,9 +119,10 @@ def script(
 def refuses(
     host: Host, environment: Environment, restored_at: frozenset[Attachment] = frozenset()
 ) -> Unavailable | None:
-    """Return why no instance of an environment can be checkpointed, whatever its backend.
+    """Return why no instance of an environment can be checkpointed, for reasons that hold for all backends;
+    None if there is no such reason.
 
-    restored_at: as in moving.HoldsConnections.
+    restored_at: attachments at which the backend restores instances; see moving.HoldsConnections.
     """
     if not host.is_root():
         return Unavailable(reason="a checkpoint needs root", remedy="run as root")
@@ -142,9 +145,10 @@ def refuses(
 
 
 def external_mounts(mountinfo: str, *, own_network: bool) -> tuple[str, ...]:
-    """Return the mount points of an instance that are the machine's, from /proc/<pid>/mountinfo.
+    """Return the mount points at which an instance sees file systems of the machine.
 
-    own_network: whether it has a network namespace of its own, and so a /sys of its own.
+    mountinfo: content of /proc/<pid>/mountinfo of a process in the instance.
+    own_network: whether the instance has its own network namespace, and therefore its own /sys.
     """
     found = []
     for line in mountinfo.splitlines():
@@ -157,20 +161,22 @@ def external_mounts(mountinfo: str, *, own_network: bool) -> tuple[str, ...]:
 
 
 def external_options(points: Sequence[str]) -> tuple[str, ...]:
-    """Return the options for mounts of the machine that the instance sees at the same path."""
+    """Return the CRIU options by which external_mounts() are not saved, but mounted again at the same
+    paths."""
     return tuple(word for point in points for word in ("--external", f"mnt[{point}]:{point}"))
 
 
 def bound_to_tool(tools: Tools, label: str, argv: Sequence[str]) -> list[str]:
-    """Return the command line that runs a program with a label. It is killed when nearmetal dies."""
-    return [tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", label, "--", *argv]
+    """Return the command line that runs a program with a label. It is killed when its parent dies."""
+    return in_groups(tools, {}, label, argv)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunningDump:
-    """A dump that writes an instance to files.
+    """A running dump: a CRIU process, or a container program that runs CRIU, writes an instance to files.
 
     images: directory of these files.
+    output: file with the output of the process.
     """
 
     process: Process
@@ -178,7 +184,8 @@ class RunningDump:
     output: Path
 
     def finish(self, most: float = SECONDS) -> None:
-        """Wait for its end. Raises RunError after some seconds; the first error in CRIU's log explains it."""
+        """Wait for the end of the dump, for up to `most` seconds. Raises RunError, with the first error in
+        CRIU's log, if it fails or is late; the process is then killed."""
         with contextlib.suppress(TimeoutError):
             self.process.wait(most)
         status, log = self.process.poll(), self.images / DUMP_LOG
@@ -191,10 +198,10 @@ class RunningDump:
 def start_dump(
     host: Host, tools: Tools, label: str, argv: Sequence[str], images: Path, output: Path
 ) -> RunningDump:
-    """Start a dump. The caller ends its process.
+    """Start a dump of an instance with a label, and return at once. The caller must end its process.
 
-    argv: of Checkpoints.dump_command().
-    label: of the instance.
+    argv: command line from Checkpoints.dump_command(), which writes to the directory `images`.
+    output: file for the output of the process.
     """
     process = host.start(
         bound_to_tool(tools, label, argv),
@@ -207,11 +214,11 @@ def start_dump(
 
 
 def write_rounds(directory: Callable[[int], Path], write: Callable[[Dump], None]) -> tuple[Path, list[int]]:
-    """Write memory in rounds of pre-copy while the instance runs, until a round is small or hardly smaller
-    than the one before.
+    """Write the memory of a running instance in rounds of pre-copy, until a round writes at most SMALL bytes
+    or more than 90 % of the one before, and at most MOST_ROUNDS times.
 
-    directory: returns a new directory for a round, by its number from 0.
-    write: runs the dump of a round.
+    directory: creates the directory of a round, given the round's number from 0.
+    write: runs the dump of one round.
     Returns the directory of the last round, and the bytes that each round wrote. Raises RunError.
     """
     previous: Path | None = None
@@ -239,11 +246,12 @@ def free_port() -> int:
 def background(
     host: Host, label: str, argv: Callable[[int], Sequence[str]], log: Path, what: str
 ) -> Iterator[Process]:
-    """Run a program of CRIU until exit. Yields as soon as it is ready.
+    """Run a CRIU command in the background until exit. Yields as soon as it reports that it is ready.
 
-    argv: returns its command line, given the descriptor on which it reports that it is ready.
-    what: its role, for error messages.
-    Raises RunError.
+    argv: returns the command line, given the file descriptor for the report.
+    log: file to which CRIU writes its log.
+    what: beginning of the error message if it fails.
+    Raises RunError if the command ends, or is not ready within SECONDS.
     """
     reader, writer = os.pipe()
     said = log.with_suffix(".err")
@@ -279,7 +287,8 @@ def background(
 def serving_pages(
     host: Host, tools: Tools, criu: Criu, label: str, images: Path, port: int
 ) -> AbstractContextManager[Process]:
-    """Run the page server at the destination until exit. It writes the memory of one dump to a directory."""
+    """Run CRIU's page server at the destination until exit. It receives the memory of one dump, and writes it
+    to files in a directory."""
     where = ["--images-dir", str(images), "--address", ADDRESS, "--port", str(port)]
     where += ["--log-file", PAGE_SERVER_LOG, "-v2"]
 
@@ -292,8 +301,8 @@ def serving_pages(
 def fetching_pages(
     host: Host, tools: Tools, criu: Criu, label: str, images: Path, port: int
 ) -> AbstractContextManager[Process]:
-    """Run the program at the destination that fetches memory for restored processes until exit. It ends as
-    soon as it has fetched everything."""
+    """Run `criu lazy-pages` at the destination until exit. It fetches memory pages from the source for
+    restored processes, and ends as soon as it has fetched all of them."""
     where = ["--images-dir", str(images), "--page-server", "--address", ADDRESS, "--port", str(port)]
     where += ["--log-file", LAZY_LOG, "-v2"]
 
@@ -306,9 +315,10 @@ def fetching_pages(
 def lazy_dump(
     host: Host, tools: Tools, label: str, argv: Callable[[int], Sequence[str]], images: Path
 ) -> AbstractContextManager[Process]:
-    """Run a lazy dump until exit. Yields when its files are complete; it ends when the memory is fetched.
+    """Run a dump until exit that leaves the memory at the source. Yields when its files are complete; the
+    dump ends when all memory has been fetched.
 
-    argv: of Checkpoints.dump_command(), given Dump.ready.
+    argv: returns the command line from Checkpoints.dump_command(), given the descriptor Dump.ready.
     """
     return background(
         host,
@@ -320,7 +330,7 @@ def lazy_dump(
 
 
 class RestoresByCriu:
-    """Common part of the backends that implement moving.Checkpoints."""
+    """Methods shared by the backends that implement moving.Checkpoints."""
 
     checkpoints_by: tuple[Method, ...] = METHODS
 
@@ -331,8 +341,8 @@ class RestoresByCriu:
         return words
 
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
-        """See moving.Checkpoints. CRIU lets processes go on by itself, but container programs have it freeze
-        their control group."""
+        """See moving.Checkpoints. CRIU resumes the processes by itself after a failed dump. If a container
+        program made it freeze their control group, the group stays frozen; this method thaws it."""
         del host, tools
         cgroups.thaw(instance.pid, request.place)
 
@@ -345,11 +355,11 @@ class RestoresByCriu:
 def restorer(
     tools: Tools, request: InstanceRequest, groups: Sequence[Path], *, apart: bool = False
 ) -> list[str]:
-    """Return the words in front of a program that restores.
+    """Return the command prefix for a program that restores an instance.
 
-    Its processes die with nearmetal, and are in these control groups and on the CPUs of the request. Dead
-    ones are reaped at once, whatever process 1 does.
-    apart: whether they get PID and network namespaces.
+    The program and the restored processes are killed when nearmetal dies. They are put into the control
+    groups and on the CPUs of the request. Zombies are reaped at once, even if PID 1 of the machine does not.
+    apart: whether the program gets its own PID and network namespaces.
     """
     words = [tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", request.label]
     if request.cpus:
@@ -361,10 +371,10 @@ def restorer(
 
 
 def _why_stuck(pid: int, request: InstanceRequest, images: Path) -> str:
-    """Return why a program that restores from these images will not end; empty if it may.
+    """Return why a program that restores an instance will hang forever; empty if no reason is found.
 
-    A container program does not notice that its CRIU was killed while processes that CRIU has made live. CRIU
-    may wait for these without end if the program is gone that fetches their memory.
+    A container program does not notice that CRIU was killed, as long as processes live that CRIU has created.
+    CRIU may wait forever for its processes if the program that fetches their memory has ended.
     """
     log = images / RESTORE_LOG
     if not log.exists():
@@ -372,7 +382,7 @@ def _why_stuck(pid: int, request: InstanceRequest, images: Path) -> str:
     criu = read_pid(images / _CRIU_PID)
     if not any(processes.opened(p, str(log)) for p in (processes.tree(pid) if criu is None else (criu,))):
         return "CRIU has ended"
-    if not request.lazy or not first_error(log):
+    if not request.lazy or not lost_memory(log):
         return ""
     fetchers = processes.labelled(lambda label: label == request.label)
     if any(processes.opened(p, str(images / LAZY_LOG)) for p in fetchers):
@@ -381,7 +391,7 @@ def _why_stuck(pid: int, request: InstanceRequest, images: Path) -> str:
 
 
 def start_restoring(host: Host, request: InstanceRequest, argv: Sequence[str], images: Path) -> Process:
-    """Start a program that restores an instance."""
+    """Start a program that restores an instance, and return at once."""
     output = images / _RESTORE_OUTPUT
     environment = {processes.LABEL_VARIABLE: request.label}
     return host.start(argv, stdout=output, stderr=output, env=environment, cwd=Path("/"))
@@ -398,14 +408,14 @@ def restoring_from(
     apart: bool = False,
     pid_of: Callable[[int], int | None] | None = None,
 ) -> Iterator[int]:
-    """Run a program that restores an instance and stays, as the parent of its first process, until exit.
+    """Run a program that restores an instance, and stays as the parent of its first process, until exit.
 
-    images: directory with its log and the file with the PID of the first process.
-    begun: lets the program go on, if it has been started, and returns it.
-    apart: whether that PID is one in a namespace of its own.
-    pid_of: returns that PID, given that of the program, as soon as everything is restored; None for the PID
-        in the file.
-    Yields the PID on the machine. Raises RunError.
+    images: directory of the checkpoint; CRIU's log and the PID file are written to it.
+    begun: lets an earlier started program continue, and returns its process; None to start argv now.
+    apart: whether the PID in the PID file belongs to another PID namespace.
+    pid_of: returns the PID of the first process, given that of the program, and None until all is restored.
+        If omitted, the PID is read from the PID file.
+    Yields the PID of the first process on the machine. Raises RunError.
     """
     check_images(images)
     log, pid_file, output = images / RESTORE_LOG, images / PID_FILE, images / _RESTORE_OUTPUT
@@ -430,6 +440,9 @@ def restoring_from(
         if pid is not None and process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(TimeoutError):
-                process.wait(10.0)
+            end = time.monotonic() + _END_SECONDS
+            # It ends with its processes, but not if these end while it has no memory for them.
+            while process.poll() is None and time.monotonic() < end and not lost_memory(log):
+                with contextlib.suppress(TimeoutError):
+                    process.wait(_LOOK_AT_CRIU)
         process.kill()

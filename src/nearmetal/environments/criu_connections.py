@@ -1,21 +1,30 @@
-"""Options of CRIU that need scripts or files: for the network of an instance, with TCP connections
-(InstanceRequest.connections) or without, and for the freezer of a container."""
+"""Options of CRIU for the TCP connections of an instance (InstanceRequest.connections), for the freezer of a
+container, and for a restore that waits. Some of them need a script or a file, which is written here."""
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from .contract import InstanceRequest
+from ..host import Host, Process
+from .contract import Instance, InstanceRequest
+from .criu import restoring_from, start_restoring
+from .instance import seconds
 
 UNLOCKED = ("--network-lock", "skip")
-"""CRIU runs iptables several times to cut the network of an instance off, which lengthens its standstill.
-Instances without connections have nothing to lose, those with connections on a network are cut off from it
-while they are moved, and those of a job on the loopback interface are all in the checkpoint."""
+"""Option by which CRIU does not block the network of an instance during a checkpoint.
+
+To block it, CRIU runs iptables several times, which lengthens the standstill. Blocking is not needed: an
+instance without TCP connections loses none, an instance with connections on a network is disconnected from
+the network while it is moved, and the connections of a job on the loopback interface have both ends in the
+checkpoint."""
 CONNECTIONS = (*UNLOCKED, "--tcp-established", "--ghost-limit", "256M")
-"""Of instances with connections. The memory that ranks share is in files that they have removed, of more than
-CRIU's limit of 1 MiB."""
+"""Options for instances with TCP connections. The shared memory of MPI ranks is in deleted files, which CRIU
+saves only up to a limit; the default limit of 1 MiB is too small for them."""
 
 _FREEZE = """#!/bin/sh
 [ "$CRTOOLS_SCRIPT_ACTION" = pre-dump ] && cd {group} && echo {frozen} >{file} || exit 0
@@ -26,11 +35,16 @@ until grep -qx {whole} {state}; do
 done
 """
 
+_WAIT = """#!/bin/sh
+[ "$CRTOOLS_SCRIPT_ACTION" != {moment} ] || read -r line <{hold}
+"""
+
 
 def connection_options(request: InstanceRequest, directory: Path) -> tuple[str, ...]:
-    """Return the options of CRIU for the network of an instance.
+    """Return the options of CRIU for the TCP connections of an instance.
 
-    directory: for a script.
+    directory: directory for a script, which is needed if the request has an arrival command: CRIU runs this
+        command after it has restored the connections.
     """
     if not request.connections:
         return UNLOCKED
@@ -44,13 +58,15 @@ def connection_options(request: InstanceRequest, directory: Path) -> tuple[str, 
 
 
 def freezing_options(freezer: Path | None, directory: Path) -> tuple[str, ...]:
-    """Return the options of a dump for which a container program lets CRIU freeze a control group.
+    """Return the options of a dump that shorten the freezing of a container's control group.
 
-    CRIU looks only 100 ms later whether the group is frozen. It does not wait for a group that is frozen
-    already, which the processes of an instance are after 1 to 3 ms, and thaws it once it holds all processes.
-    If the dump fails, the group stays frozen until it is thawed (moving.Checkpoints.thaw).
-    freezer: of cgroups.freezer().
-    directory: for a script.
+    CRIU freezes the group and checks only after 100 ms whether the group is frozen. A script therefore
+    freezes the group before CRIU does, which takes 1 to 3 ms: CRIU does not wait for a group that is frozen
+    already. CRIU thaws the group once it controls all processes. If the dump fails, the group stays frozen
+    until moving.Checkpoints.thaw() is called.
+
+    freezer: file from cgroups.freezer(); None if there is no freezer, which needs no option.
+    directory: directory for the script.
     """
     if freezer is None:
         return ()
@@ -63,8 +79,79 @@ def freezing_options(freezer: Path | None, directory: Path) -> tuple[str, ...]:
     return ("--action-script", str(file))
 
 
+def waiting_options(hold: Path, directory: Path, moment: str = "post-setup-namespaces") -> tuple[str, ...]:
+    """Return the options of a restore that waits.
+
+    hold: FIFO from which it reads a line before it goes on. If the FIFO is closed instead, the restore fails.
+    directory: for a script.
+    moment: of CRIU's scripts. By default it has made the namespaces of the instance and their mounts, but
+        none of its processes: CRIU reads memory only then. A restore without namespaces has only pre-restore.
+    """
+    file = directory / "wait"
+    file.write_text(_WAIT.format(moment=moment, hold=shlex.quote(str(hold))))
+    file.chmod(0o755)
+    return ("--action-script", str(file))
+
+
+class EarlyRestore:
+    """Restores one instance (moving.BeginsEarly). CRIU takes 20 to 50 ms to look at the kernel, and as long
+    to mount what a container had mounted.
+
+    With lazy pages CRIU must not begin early: it connects to the program that fetches memory.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        request: InstanceRequest,
+        argv: Callable[[Path, Path | None], Sequence[str]],
+        instance: Callable[[int, Mapping[str, float]], Instance],
+        kept: ExitStack,
+        *,
+        lazily: bool = False,
+        apart: bool = False,
+    ) -> None:
+        """argv: returns the command line that restores from a directory. The program waits for a line from a
+            FIFO if there is one; with lazy pages, before CRIU begins.
+        instance: returns the instance, given its first process and the times of the restore.
+        kept: what ends when the instance has ended.
+        lazily: whether argv() can wait with lazy pages.
+        apart: as in criu.restoring_from().
+        """
+        self._host, self._request, self._kept = host, request, kept
+        self._command, self._instance = argv, instance
+        self._early, self._apart = lazily or not request.lazy, apart
+        self._begun: Callable[[], Process] | None = None
+        self._argv: Sequence[str] = ()
+
+    def begin(self, images: Path) -> None:
+        if not self._early:
+            return
+        hold = images / "hold"
+        os.mkfifo(hold)
+        gate = os.open(hold, os.O_RDWR | os.O_CLOEXEC)
+        self._kept.callback(os.close, gate)
+        self._argv = self._command(images, hold)
+        process = start_restoring(self._host, self._request, self._argv, images)
+        self._kept.callback(process.kill)
+
+        def go_on() -> Process:
+            os.write(gate, b"\n")
+            return process
+
+        self._begun = go_on
+
+    @contextmanager
+    def __call__(self, images: Path) -> Iterator[Instance]:
+        begin, begun = time.monotonic_ns(), self._begun
+        argv = self._command(images, None) if begun is None else self._argv
+        restoring = restoring_from(self._host, self._request, argv, images, begun=begun, apart=self._apart)
+        with restoring as pid:
+            yield self._instance(pid, {"restore": seconds(begin, time.monotonic_ns())})
+
+
 def write_configuration(options: Sequence[str], file: Path) -> None:
-    """Write options of CRIU to a file, for container programs that have no such options."""
+    """Write options of CRIU to a configuration file of CRIU. Container programs cannot pass these options."""
     words = [word.removeprefix("--") if word.startswith("--") else f" {word}" for word in options]
     lines = "".join(word if word.startswith(" ") else f"\n{word}" for word in words)
     file.write_text(f"{lines.lstrip()}\n")

@@ -1,4 +1,4 @@
-"""What CRIU has written: its images, its statistics and its logs."""
+"""Reads the files that CRIU writes: images, statistics and logs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from ..lifecycle import Method
 
 PAGE = 4096
 _FREEZING, _FROZEN, _WRITTEN = 1, 2, 7
-"""Numbers of fields of a dump in CRIU's stats.proto."""
+"""Field numbers in the message of a dump in CRIU's stats.proto: freezing time, frozen time (both in
+microseconds), pages written."""
 _HEADER, _PAGES_ID, _FLAGS, _PAGES = 8, 1, 4, 5
-"""Bytes in front of the entries of a pagemap, and numbers of their fields in pagemap.proto."""
+"""Length in bytes of the header of a pagemap file, and field numbers of its entries in CRIU's
+pagemap.proto."""
 _IS_LAZY, _IS_PRESENT = 2, 4
-"""Flags of an entry."""
+"""Bits of the field _FLAGS."""
 
 
 def _varints(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the fields of a message in the format of protocol buffers: numbers, and nested messages."""
+    """Yield the field number and the value of each field of a message in the protocol buffers format. A value
+    is an integer or a nested message."""
     at = 0
 
     def number() -> int:
@@ -47,10 +50,10 @@ def _varints(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 @dataclass(frozen=True, kw_only=True)
 class DumpStatistics:
-    """CRIU's own account of a dump.
+    """The statistics that CRIU writes about a dump.
 
     freezing: seconds until all processes stood still.
-    frozen: seconds for which they then stood still, until they went on or were ended.
+    frozen: seconds from then until they were resumed or killed.
     written: bytes of memory written to files or to a page server.
     """
 
@@ -60,9 +63,9 @@ class DumpStatistics:
 
 
 def read_statistics(stats: bytes) -> DumpStatistics:
-    """Return the content of a file stats-dump.
+    """Parse the content of a stats-dump file.
 
-    Raises RunError if it is not one.
+    Raises RunError if it has another format.
     """
     try:
         (size,) = struct.unpack_from("<I", stats, 8)
@@ -77,11 +80,11 @@ def read_statistics(stats: bytes) -> DumpStatistics:
 
 @dataclass(frozen=True, kw_only=True)
 class Pagemap:
-    """Which memory of a process is where.
+    """Where the memory of one process is.
 
-    pages: number of the file pages-*.img.
-    present: bytes in that file.
-    lazy: bytes that stayed at the source.
+    pages: number N of the file pages-N.img with its memory.
+    present: bytes of its memory in that file.
+    lazy: bytes of its memory that a lazy dump left at the source.
     """
 
     pages: int
@@ -90,9 +93,9 @@ class Pagemap:
 
 
 def read_pagemap(content: bytes) -> Pagemap:
-    """Return what a file pagemap-*.img says.
+    """Parse the content of a pagemap-*.img file.
 
-    Raises RunError if it is not complete.
+    Raises RunError if the content is truncated.
     """
     at, entries = _HEADER, []
     try:
@@ -110,15 +113,15 @@ def read_pagemap(content: bytes) -> Pagemap:
     def total(mask: int, flags: int) -> int:
         return PAGE * sum(e.get(_PAGES, 0) for e in entries[1:] if e.get(_FLAGS, 0) & mask == flags)
 
-    # Every dump says which pages could be lazy; those of a lazy dump are not present.
+    # Every dump flags the pages that could be lazy. Only a lazy dump leaves them out of the file.
     lazy = total(_IS_LAZY | _IS_PRESENT, _IS_LAZY)
     return Pagemap(pages=pages, present=total(_IS_PRESENT, _IS_PRESENT), lazy=lazy)
 
 
 def check_images(images: Path) -> None:
-    """Check that the memory in images is complete. CRIU restores it without end if it is not.
+    """Check that the memory files of a checkpoint are complete: CRIU hangs when it restores incomplete ones.
 
-    Raises RunError.
+    Raises RunError if a file is too short or missing.
     """
     expected: dict[int, int] = {}
     for file in sorted(images.glob("pagemap-*.img")):
@@ -132,9 +135,10 @@ def check_images(images: Path) -> None:
 
 
 def statistics_of(images: Path) -> DumpStatistics:
-    """Return the statistics of a finished dump into a directory.
+    """Return the statistics of a finished dump.
 
-    Raises RunError.
+    images: directory to which the dump wrote.
+    Raises RunError if they cannot be read.
     """
     try:
         return read_statistics((images / "stats-dump").read_bytes())
@@ -143,7 +147,11 @@ def statistics_of(images: Path) -> DumpStatistics:
 
 
 def memory_sent(images: Path, method: Method) -> int:
-    """Return the bytes of memory that CRIU itself has sent to another machine, instead of writing them."""
+    """Return the bytes of memory that CRIU itself sent to the destination; 0 for methods by which CRIU writes
+    all memory to files.
+
+    images: directory of the dump.
+    """
     if method is Method.CRIU_PAGESERVER:
         return statistics_of(images).written
     if method is Method.CRIU_LAZY:
@@ -166,9 +174,18 @@ def first_error(log: Path) -> str:
         text = log.read_text(errors="replace")
     except OSError:
         return ""
-    # CRIU puts a time before each line only if it says more than errors and warnings, and the number of the
-    # process that is restored.
+    # At verbosity levels above errors and warnings, CRIU puts a time in front of each line. During a restore
+    # it also puts the number of the restored process there.
     lines = re.findall(r"^(?:\([\d.]+\) +)?(?: *\d+: )?(Error \(.*)$", text, re.M)
     errors = [line.partition("Error ")[2] for line in lines]
-    # Without CAP_SYS_RESOURCE CRIU says so and goes on.
+    # Without CAP_SYS_RESOURCE, CRIU logs this error and continues.
     return next((e.partition("): ")[2] for e in errors if "RLIMIT_NOFILE for self" not in e), "")
+
+
+def lost_memory(log: Path) -> bool:
+    """Whether CRIU says in the log of a restore that it has lost the program that fetches memory. It does not
+    if that program ends because it has fetched everything."""
+    try:
+        return "Error (criu/uffd.c:" in log.read_text(errors="replace")
+    except OSError:
+        return False

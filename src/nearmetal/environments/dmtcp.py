@@ -1,6 +1,6 @@
-"""Finds DMTCP, and its command lines.
+"""Finds DMTCP on this machine, and builds its command lines.
 
-DMTCP writes the processes of a job to files by a library in each of them. It needs neither root nor CRIU."""
+DMTCP checkpoints a job by a library that it preloads into each process. It needs neither root nor CRIU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .contract import Unavailable
 from .criu import ADDRESS, FRESH
 
 LEAST = (4,)
-"""Version 3.1.2 does not start the mpirun of Open MPI 4.1."""
+"""Oldest supported version. DMTCP 3.1.2 cannot start the mpirun of Open MPI 4.1."""
 SOURCE = "https://github.com/dmtcp/dmtcp"
 VARIABLES = {
     # DMTCP ends a program that opens an entry of /sys which is no file, as hwloc does for disks. Each word
@@ -29,20 +29,21 @@ VARIABLES = {
     "UCX_VFS_ENABLE": "n",
     "UCX_TLS": "tcp,self",
 }
-"""Variables of a job under DMTCP, in place of those that it would have."""
+"""Environment variables for a job under DMTCP. They replace variables of the same name."""
 SIGNAL = 40
-"""Signal by which DMTCP stops its processes. Its default, SIGUSR2, belongs to mpirun."""
+"""Signal by which DMTCP stops processes for a checkpoint. The default, SIGUSR2, is used by mpirun."""
 IMAGES = "ckpt_*.dmtcp"
-"""Names of the files of a checkpoint, one for each process."""
+"""Glob pattern of the files of a checkpoint: one per process."""
 _SECONDS = 10.0
 _FAILURE = re.compile(r"^(?:ASSERT|ERROR) at (?:\S+: )?(.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dmtcp:
-    """A DMTCP that is installed on this machine.
+    """An installation of DMTCP on this machine.
 
-    directory: of its programs.
+    directory: directory of its programs.
+    version: such as '4.0.0'.
     """
 
     directory: Path
@@ -50,24 +51,28 @@ class Dmtcp:
 
     @property
     def binds(self) -> tuple[Path, ...]:
-        """The directories to mount in an instance so that it sees DMTCP; none if DMTCP is in a part of the
-        machine's root that the instance has."""
+        """The directories that must be mounted in an instance, so that it sees DMTCP; empty if it sees DMTCP
+        in the machine's root already."""
         hidden = any(self.directory.is_relative_to(top) for top in FRESH)
         return (self.directory.parent,) if hidden else ()
 
     def coordinator(self, port_file: Path, images: Path) -> list[str]:
-        """Return the command line of a coordinator.
+        """Return the command line of a coordinator, which listens on a free port.
 
-        port_file: where it writes the port on which it listens.
+        port_file: file to which it writes the number of this port.
+        images: directory for the checkpoint files.
         """
         where = ["--coord-port", "0", "--port-file", str(port_file), "--ckptdir", str(images)]
         return [self._program("dmtcp_coordinator"), *where, "-q"]
 
     def launch(self, port: int, images: Path, scratch: Path, mpi: Mpi) -> list[str]:
-        """Return the words in front of the command line of a job.
+        """Return the command prefix that runs a job under DMTCP.
 
-        mpi: to which the job belongs. DMTCP ends a job of MPICH that asks about shared memory of System V,
-            unless it leaves such calls alone.
+        port: port of the coordinator.
+        images: directory for the checkpoint files.
+        scratch: directory for DMTCP's temporary files.
+        mpi: MPI of the job. For MPICH, DMTCP's plugin for System V shared memory is disabled, because it
+            aborts a job of MPICH that queries this memory.
         """
         where = ["--ckptdir", str(images), "--tmpdir", str(scratch)]
         how = ["--join-coordinator", "--no-gzip", "--ckpt-signal", str(SIGNAL)]
@@ -75,18 +80,19 @@ class Dmtcp:
         return [self._program("dmtcp_launch"), *_at(port), *how, *where]
 
     def checkpoint(self, port: int) -> list[str]:
-        """Return the command line that has a job written to files. Each process ends when it is written, and
-        the command before all are."""
+        """Return the command line that requests a checkpoint. Each process of the job ends once it is written
+        to its file. The command itself ends earlier, before all processes are written."""
         return [self._program("dmtcp_command"), *_at(port), "--kcheckpoint"]
 
     def status(self, port: int) -> list[str]:
-        """Return the command line whose output contains the number of processes (processes_in())."""
+        """Return the command line that prints the state of the coordinator. processes_in() parses its
+        output."""
         return [self._program("dmtcp_command"), *_at(port), "--status"]
 
     def restart(self, port: int, images: Path, scratch: Path) -> list[str]:
-        """Return the command line that restarts a job. It stays, or ends with 0 if the job is in a session of
-        its own."""
-        # It warns of files of another user, also if root restores its own.
+        """Return the command line that restarts a job from its files. The command runs as long as the job, or
+        exits with status 0 at once if the job has its own session."""
+        # Without --no-strict-checking it warns about files of another user, even if root restores its own.
         how = ["--join-coordinator", "--no-strict-checking"]
         where = ["--ckptdir", str(images), "--tmpdir", str(scratch)]
         files = sorted(str(file) for file in images.glob(IMAGES))
@@ -101,7 +107,7 @@ def _at(port: int) -> Sequence[str]:
 
 
 def find_dmtcp(host: Host) -> Dmtcp | Unavailable:
-    """Return the DMTCP whose programs are on PATH, or why there is none that works."""
+    """Return the DMTCP whose programs are on PATH, or why there is none or it is too old."""
     remedy = f"build {SOURCE}, and put its directory bin on PATH"
     launch = host.which("dmtcp_launch")
     if launch is None:
@@ -117,8 +123,8 @@ def find_dmtcp(host: Host) -> Dmtcp | Unavailable:
 
 
 def refuses_dmtcp(host: Host, environment: Environment) -> Unavailable | None:
-    """Return why no job in an instance of an environment can be written to files by DMTCP, whatever its
-    backend; None if it can."""
+    """Return why DMTCP cannot checkpoint jobs in instances of an environment, for reasons that hold for all
+    backends; None if there is no such reason."""
     if environment.image != HOST:
         return Unavailable(
             reason="DMTCP belongs to the machine, and is built for its C library only",
@@ -133,7 +139,8 @@ def refuses_dmtcp(host: Host, environment: Environment) -> Unavailable | None:
 
 
 def processes_in(status: str) -> int | None:
-    """Return the number of processes under DMTCP, from the output of Dmtcp.status(); None if it says none."""
+    """Parse the number of processes under DMTCP from the output of the command Dmtcp.status(); None if the
+    output has no number."""
     found = re.search(r"NUM_PEERS=(\d+)", status)
     return None if found is None else int(found[1])
 

@@ -1,4 +1,5 @@
-"""The user namespace that all instances share without root. A small process holds it."""
+"""The user namespace that all instances share if nearmetal runs without root. A small process keeps it
+alive."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ from .instance import START_TIMEOUT
 class UserNamespaceHolder:
     """A user namespace in which this user is uid 0. No other user is mapped.
 
-    path: /proc/<pid>/ns/user.
-    pid: PID of the process that holds it, and an empty network namespace in it.
+    path: path of the namespace, /proc/<pid>/ns/user.
+    pid: PID of the process that keeps it alive. The process also has an empty network namespace, which
+        belongs to the user namespace.
     """
 
     host: Host
@@ -27,24 +29,25 @@ class UserNamespaceHolder:
     pid: int
 
     def command(self, argv: Sequence[str], *, pid: int | None = None) -> list[str]:
-        """Return the command line that runs argv as root of the user namespace, on the machine's own files.
+        """Return the command line that runs argv as root of the user namespace, in the machine's own file
+        system.
 
-        pid: process whose network namespace is used (default: the holder's own).
+        pid: process whose network namespace is used; None for that of the holding process.
         """
         enter = [self.tools / "nm-box", "enter", "--pid", str(pid or self.pid), "--user-namespace"]
         return [*enter, "--label", self.label, "--", *argv]
 
     @contextmanager
     def network_namespace(self) -> Iterator[int]:
-        """Make a new network namespace that belongs to the user namespace. Yields the PID of the process that
-        holds it."""
+        """Make a network namespace that belongs to the user namespace, until exit. Yields the PID of the
+        process that keeps it alive."""
         with _held(self.host, self.tools, self.label, ["--user-namespace", self.path]) as pid:
             yield pid
 
 
 @contextmanager
 def user_namespace_holder(host: Host, tools: Tools, label: str) -> Iterator[UserNamespaceHolder]:
-    """Make a new user namespace with uid 0 mapped to this user. It is removed on exit, and when this thread
+    """Make a user namespace with uid 0 mapped to this user. It is removed on exit, or when the calling thread
     ends.
 
     Raises RunError if the kernel forbids it.

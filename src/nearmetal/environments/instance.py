@@ -18,24 +18,25 @@ from ..model.study import Limits
 from .contract import InstanceRequest, Tools, Unavailable
 
 START_TIMEOUT = 60.0
-"""Seconds after which a start has failed. Normally it takes milliseconds."""
+"""Time limit of a start, in seconds. A start normally takes milliseconds."""
 VERSION_TIMEOUT = 60.0
-"""Seconds after which a program that prints its version has failed."""
+"""Time limit of a program that prints its version, in seconds."""
 
 LONGEST_HOSTNAME = 63
 
 CONTROLLERS = frozenset({"cpu", "cpuacct", "cpuset", "memory", "blkio"})
-"""Controllers that limit an instance and count its resources."""
+"""Controllers of control groups that nearmetal uses to limit an instance and to count its resources."""
 
 BOX_REPORTS = frozenset({"pid", "spawn", "namespaces", "root", "first"})
-"""Reports of nm-box start, and of nm-init after it."""
+"""Names of the values that `nm-box start` reports, followed by nm-init: PIDs, and times of steps of the start
+(CLOCK_MONOTONIC, ns)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoxInstance:
-    """An instance that is entered by nm-box; see contract.Instance.
+    """An instance in which commands are run by `nm-box enter`; see contract.Instance.
 
-    enter: words to put in front of a command.
+    enter: command prefix that runs a command inside, without the final '--'.
     """
 
     label: str
@@ -61,11 +62,12 @@ def make_instance(
     hostname: str | None = None,
     by_init: bool = True,
 ) -> BoxInstance:
-    """Return a running instance.
+    """Return the object for an instance that has been started.
 
-    namespaces_of: PID whose namespaces a command joins; 0 = none, the command stays on the host.
-    hostname: host name that its ranks report, if it is not the one of the request.
-    by_init: whether its first process starts its commands.
+    pid, groups, phases: as pid, cgroups and phases of contract.Instance.
+    namespaces_of: PID of the process whose namespaces a command joins; 0 if commands run on the host.
+    hostname: host name that MPI ranks in the instance report; None for that of the request.
+    by_init: whether the first process of the instance starts the commands.
     """
     hostname = hostname or request.hostname
     user = namespaces_of != 0 and request.user_namespace is not None
@@ -101,12 +103,16 @@ def control_groups(
     period_us: int = cgroups.DEFAULT_PERIOD_US,
     from_top: bool = False,
 ) -> Iterator[dict[str, Path]]:
-    """Make the instance's control groups; empty if none can be made. On exit they are removed with all their
-    processes.
+    """Make the control groups of an instance and set its limits. On exit, all processes in the groups are
+    killed and the groups are removed.
 
-    from_top: in version 1, make them at the top of each hierarchy, where some programs look for a group,
-        instead of below nearmetal's own.
+    wanted: controllers for which groups are made, in addition to those that the limits need.
+    period_us: period of the CPU quota in microseconds.
+    from_top: in version 1, make the groups at the top of each hierarchy, where some programs look for a
+        group, instead of below nearmetal's own group.
+    Yields the directories by controller; empty if this machine lets nearmetal make no groups.
     Raises UnavailableError if a limit needs a control group that cannot be made.
+    Raises RunError if the kernel does not apply a limit.
     """
     limits = request.environment.limits
     needed = {"cpu"} if limits.cpu_quota or limits.cpu_shares else set()
@@ -145,8 +151,8 @@ def control_groups(
 
 @contextmanager
 def occupied(groups: Mapping[str, Path]) -> Iterator[Mapping[str, Path]]:
-    """Use control groups that exist longer than the instance. On exit, all their processes are killed, but
-    the groups remain."""
+    """Use existing control groups for an instance. On exit, all processes in them are killed, but the groups
+    remain."""
     try:
         yield groups
     finally:
@@ -154,7 +160,8 @@ def occupied(groups: Mapping[str, Path]) -> Iterator[Mapping[str, Path]]:
 
 
 def group_notes() -> tuple[str, ...]:
-    """Return notes about restrictions on this machine because control groups are missing."""
+    """Return notes for the user: what is not limited or not counted here because control groups are
+    missing."""
     parents = cgroups.machine_parents()
     if isinstance(parents, MissingValue):
         return (f"affinity instead of cpuset, no accounts per instance: {parents.reason}",)
@@ -165,10 +172,10 @@ def group_notes() -> tuple[str, ...]:
 def require_limits(limits: Limits, found: Mapping[str, float | None]) -> None:
     """Check that the kernel enforces the requested limits.
 
-    found: limits as read from the kernel (cgroups.read_back). The kernel rounds memory to pages, and a weight
-        of version 2 to whole hundredths.
+    found: limits by name, as read from the kernel (cgroups.read_back). They may differ a little from the
+        requested ones: the kernel rounds memory to pages and CPU shares to the weights of version 2.
 
-    Raises RunError if it enforces other limits.
+    Raises RunError if the kernel enforces other limits.
     """
     requested = {"cpu_quota": limits.cpu_quota, "cpu_shares": limits.cpu_shares, "memory": limits.memory}
     for name, wanted in requested.items():
@@ -181,17 +188,18 @@ def require_limits(limits: Limits, found: Mapping[str, float | None]) -> None:
 
 
 def end(launched: Launched, pid: int) -> None:
-    """Kill the first process. await_end() must follow."""
+    """Kill the first process of an instance, unless the launched process has ended. Call await_end() after
+    it."""
     if launched.process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def await_end(launched: Launched, label: str, groups: Mapping[str, Path]) -> None:
-    """Wait until the first process has ended. Without a control group, find and kill the other processes by
-    their label.
+    """Wait until the launched process has ended. If the instance has no control groups, which would end its
+    other processes, kill them by their label.
 
-    Raises RunError if it does not end.
+    Raises RunError if the process does not end within 30 s.
     """
     try:
         launched.process.wait(30)
@@ -215,7 +223,8 @@ def ended(launched: Launched, pid: int, label: str, groups: Mapping[str, Path]) 
 def box(
     host: Host, label: str, argv: Sequence[str], groups: Mapping[str, Path]
 ) -> Iterator[Mapping[str, int]]:
-    """Run nm-box start (box_argv) until exit. Yields its report (BOX_REPORTS)."""
+    """Run a command line from box_argv() until exit: an instance. Yields the values of BOX_REPORTS by
+    name."""
     launched = host.launch(
         argv,
         expect=BOX_REPORTS,
@@ -240,10 +249,10 @@ def require_host_image(request: InstanceRequest) -> None:
 
 
 def require_fitting(request: InstanceRequest) -> None:
-    """Check that the image has a tree, that the seat matches the attachment, and that the host name is not
-    too long (RFC 1035).
+    """Check that the image has a tree, that the seat matches the attachment (require_seat()), and that the
+    host name is not too long (RFC 1035).
 
-    Raises UnavailableError if not.
+    Raises UnavailableError if one of these checks fails.
     """
     if request.tree == Path("/"):
         require_host_image(request)
@@ -268,10 +277,10 @@ def require_root(host: Host, request: InstanceRequest) -> None:
 
 
 def require_seat(request: InstanceRequest) -> None:
-    """Check that the seat matches the attachment. Otherwise another network than that of the study would be
-    measured.
+    """Check that the request has a seat exactly if its attachment needs one. Otherwise a network would be
+    measured that is not the one of the study.
 
-    Raises UnavailableError if it does not.
+    Raises UnavailableError if it does not, or if the attachment is for virtual machines only.
     """
     attachment = request.environment.attachment
     if attachment.of_guests:
@@ -294,10 +303,13 @@ def box_argv(
     *,
     report_fd: int = REPORT_FD,
 ) -> list[str]:
-    """Return the nm-box command line that starts nm-init over the tree of the request.
+    """Return the `nm-box start` command line of an instance: nm-init runs with an overlay over the tree of
+    the request as its root directory.
 
-    options: options that select its namespaces.
-    Raises UnavailableError if the request has no tree for its image.
+    options: further options, which select its namespaces.
+    groups: directories of its control groups.
+    report_fd: descriptor on which nm-box and nm-init report (BOX_REPORTS).
+    Raises UnavailableError if the image is not built, so that the request has no tree for it.
     """
     image = request.environment.image
     argv = [tools / "nm-box", "start", "--root-overlay", str(request.scratch), *options]
@@ -324,7 +336,7 @@ def box_argv(
 
 
 def box_phases(facts: Mapping[str, int]) -> dict[str, float]:
-    """Return seconds by step, from the report of nm-box (BOX_REPORTS)."""
+    """Return the duration of each step of a start in seconds, from the values of BOX_REPORTS."""
     return {
         "namespaces": seconds(facts["spawn"], facts["namespaces"]),
         "root": seconds(facts["namespaces"], facts["root"]),
@@ -333,7 +345,7 @@ def box_phases(facts: Mapping[str, int]) -> dict[str, float]:
 
 
 def missing_tools(host: Host, tools: Tools) -> Unavailable | None:
-    """Return Unavailable if nm-box or nm-init is missing."""
+    """Return Unavailable if nm-box or nm-init is missing; None if both exist."""
     for name in ("nm-box", "nm-init"):
         if host.which(tools / name) is None:
             return Unavailable(

@@ -1,5 +1,5 @@
-"""Leftovers of killed runs, including those kept by daemons: the machine's own leftovers (host/leftovers.py),
-and the containers of backends that implement Keeps."""
+"""Finds and removes the leftovers of killed runs: processes, files and mounts (host/leftovers.py), and also
+containers that a daemon keeps."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["Keeps", "KeepsNotes", "find_all", "remove_any"]
 
 @runtime_checkable
 class Keeps(Protocol):
-    """Extra interface of backends whose instances are kept by a daemon, in addition to processes and
-    files."""
+    """Extra interface of backends whose instances are kept by a daemon, such as dockerd or libvirtd, when
+    nearmetal is killed."""
 
     name: str
 
     def kept(self, host: Host) -> tuple[str, ...]:
-        """Return the names of all instances that the daemon keeps, including those of its other users.
+        """Return the names of all instances of the daemon, including those that nearmetal did not create.
 
-        Must be fast, and return nothing if no daemon answers.
+        Must be fast, and must return an empty tuple if no daemon answers.
         """
 
     def remove_kept(self, host: Host, name: str) -> None:
@@ -36,21 +36,22 @@ class Keeps(Protocol):
 
 @runtime_checkable
 class KeepsNotes(Protocol):
-    """Extra interface of backends that implement Keeps. Asking their daemons may disturb the next
-    measurement."""
+    """Extra interface of backends that implement Keeps, and for which a query of the daemon may disturb the
+    next measurement."""
 
     def kept_noted(self, host: Host) -> tuple[str, ...]:
-        """Return the same as kept(), but ask only daemons that nearmetal's instances have recorded in
-        notes."""
+        """Return the names as kept() does, but query only daemons of which a note exists: every start of an
+        instance writes one."""
 
 
 def find_all(
     host: Host, prefix: str | None = None, *, quietly: bool = False, spare: Sequence[str] = ()
 ) -> tuple[Leftover, ...]:
-    """Return leftovers.find(), with containers first: removing one also removes its processes and mounts.
+    """Return all leftovers: containers, then those of leftovers.find(). Containers come first because the
+    removal of a container also removes its processes and mounts.
 
-    spare: as in leftovers.find().
-    quietly: do not contact daemons that probably have no instances of nearmetal (KeepsNotes).
+    prefix, spare: as in leftovers.find().
+    quietly: do not query daemons that probably have no instances of nearmetal (KeepsNotes).
     """
     wanted = wanted_names(prefix, spare)
     containers = tuple(
@@ -80,7 +81,7 @@ def _names(keeper: Keeps, host: Host, quietly: bool) -> tuple[str, ...]:
 
 
 def _keepers() -> tuple[Keeps, ...]:
-    """Return the backends that implement Keeps. A backend of another package that does not load is
+    """Return the backends that implement Keeps. Backends of other packages that cannot be loaded are
     skipped."""
     found = []
     for name in backend_names():

@@ -18,9 +18,10 @@ from .contract import Instance, InstanceRequest, Tools, Unavailable
 
 @dataclass(frozen=True, kw_only=True)
 class Criu:
-    """A CRIU that works here.
+    """A CRIU that works on this machine.
 
-    unable: why methods cannot be used on this machine, and what helps.
+    argv: command that runs it.
+    unable: methods that cannot be used on this machine, each with the reason and a remedy.
     """
 
     argv: tuple[str, ...]
@@ -30,16 +31,18 @@ class Criu:
 
 @dataclass(frozen=True, kw_only=True)
 class Dump:
-    """How an instance is written to files.
+    """The options of one dump: how an instance is written to files.
 
     images: an existing directory for the files.
-    server: port, on the loopback interface, of the page server that receives the memory; with `ready`, of the
-        page server that the dump itself becomes. None if the memory is written to files too.
-    ready: descriptor on which the dump reports that its files are complete. The memory then stays at the
-        source until the destination has fetched it. None if all memory is written.
-    previous: directory with the files of the previous round, beside `images`; None in the first round.
-    round: whether this is a round of pre-copy: only memory is written, and the instance goes on.
-    tracked: whether the kernel records which pages are written to from now on.
+    server: TCP port on the loopback interface. Without `ready`, the port of a page server to which the dump
+        sends the memory; with `ready`, the port on which the dump itself serves the memory. None if the
+        memory is written to files.
+    ready: file descriptor on which a lazy dump reports that its files are complete. The memory stays at the
+        source until the destination has fetched it. None if the dump is not lazy.
+    previous: directory with the files of the previous pre-copy round; it has the same parent directory as
+        `images`. None if there is no previous round.
+    round: whether this is a pre-copy round: only memory is written, and the instance continues.
+    tracked: whether the kernel tracks from now on which pages are modified, for a later dump.
     """
 
     images: Path
@@ -51,32 +54,37 @@ class Dump:
 
 
 Restore = Callable[[Path], AbstractContextManager[Instance]]
-"""Restores an instance from a directory with images until exit. Nothing may run of the one that was
-checkpointed, unless its memory is fetched. Raises RunError."""
+"""A function that restores an instance from a directory with CRIU images; the instance runs until exit.
+
+No process of the checkpointed instance may run any more, except during a lazy restore
+(InstanceRequest.lazy). Raises RunError."""
 MEMORY_FILES = "pages-*.img"
-"""The files of a checkpoint that contain memory."""
+"""Glob pattern of the files of a checkpoint that contain memory."""
 
 
 @runtime_checkable
 class BeginsEarly(Protocol):
-    """Extra interface of a Restore that begins while the memory is copied, so that the instance stands still
-    for a shorter time."""
+    """Extra interface of a Restore that can be started while the memory is still being copied. This shortens
+    the standstill of the instance."""
 
     def begin(self, images: Path) -> None:
-        """Start the program that restores. It waits until it is called with the same directory.
+        """Start the program that restores the instance. The program waits until the Restore is called with
+        the same directory.
 
-        images: contains all files except MEMORY_FILES; the layer is complete.
+        images: directory of the checkpoint, which must contain all files except MEMORY_FILES. The layer of
+            the instance must be complete as well.
         Raises RunError.
         """
 
 
 @runtime_checkable
 class Checkpoints(Protocol):
-    """Extra interface of backends whose instances can be written to files and restored from them.
+    """Extra interface of backends whose instances can be checkpointed to files and restored from them.
 
-    Only commands that run without a caller (command_alone) are part of a checkpoint.
+    A checkpoint contains only the commands that were started by command_alone(): these have no parent outside
+    of the instance.
 
-    checkpoints_by: the methods, all of CRIU.
+    checkpoints_by: the methods that the backend supports. All of them use CRIU.
     """
 
     checkpoints_by: tuple[Method, ...]
@@ -85,34 +93,35 @@ class Checkpoints(Protocol):
         """Return why no instance of an environment can be checkpointed; None if it can."""
 
     def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
-        """Return a command line that starts argv inside the instance and ends as soon as it runs.
+        """Return a command line that starts argv inside the instance and exits as soon as argv runs.
 
-        The command must write to files that the instance sees.
+        The output of argv must go to files that the instance sees.
         """
 
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
-        """Return the command line that writes a running instance to files, and thereby ends it.
+        """Return the command line that writes a running instance to files. Unless dump.round is set, the
+        instance ends with it.
 
-        If the command fails, the instance goes on, if need be after thaw().
+        If the command fails, the instance continues; it may need thaw().
 
-        request: the request by which it was started, with a layer.
+        request: the request by which the instance was started; it must have a layer.
         Raises RunError if the instance has ended.
         """
 
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
-        """Let an instance go on whose dump was interrupted. Harmless if it runs."""
+        """Resume an instance whose dump was interrupted. Harmless if the instance runs."""
 
     def restoring(
         self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
     ) -> AbstractContextManager[Restore]:
-        """Make what a restored instance needs besides its processes, such as control groups. On exit, all of
-        it is removed.
+        """Make everything that a restored instance needs except its processes, such as control groups. Yields
+        the function that restores the processes. On exit, everything is removed.
 
-        It may be called while the source runs, so that the source stands still for a shorter time.
-        request: as for dump_command(); its layer holds what the instance had written to its root, when it is
-            restored.
+        It may be entered while the source still runs, which shortens the standstill.
+        request: like the request of dump_command(). By the time of the restore, its layer must hold a copy of
+            the files that the instance had written to its root.
         Raises RunError.
         """
 
@@ -121,22 +130,24 @@ class Checkpoints(Protocol):
 class HoldsConnections(Checkpoints, Protocol):
     """Extra interface of backends whose checkpoints contain TCP connections (InstanceRequest.connections).
 
-    restored_at: attachments whose instances are restored at another seat of their network, with the MAC and
-        address of the seat where they were.
+    restored_at: attachments with which an instance can be restored at another seat of the same network. The
+        instance keeps its MAC and IP address.
     """
 
     restored_at: frozenset[Attachment]
 
     def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
-        """Return the words that enter the network namespace in which the dump of an instance runs, and so
-        meets a page server; none for that of the machine."""
+        """Return the command prefix that enters the network namespace in which an instance is dumped; empty
+        if that is the machine's own. A page server must run in the same namespace, so that the dump can reach
+        it."""
 
 
 class Together:
-    """Keeps the moves of several guests in step; each is made by a thread of its own.
+    """Synchronizes the moves of several guests. Each move is made by its own thread.
 
-    No guest is saved before all are stopped, and none goes on before all are restored. If a move fails, the
-    guests continue at their source, except where the source has ended by then (libvirt); their errors say so.
+    No guest is saved before all guests are stopped, and no guest continues before all are restored. If one
+    move fails, all guests continue at their sources. A guest of libvirt whose source has ended by then is
+    lost; its error says so.
     """
 
     def __init__(self, guests: int) -> None:
@@ -144,9 +155,10 @@ class Together:
         self._cause = "it took too long"
 
     def meet(self, seconds: float) -> None:
-        """Wait until all guests are as far.
+        """Wait until the threads of all guests have called this method.
 
-        Raises RunError if the move of another one has failed, or if they take longer than some seconds.
+        seconds: time limit.
+        Raises RunError at the time limit, or if the move of another guest has failed.
         """
         try:
             self._barrier.wait(max(seconds, 0.0))
@@ -154,7 +166,10 @@ class Together:
             raise RunError(f"another guest of the job was not moved: {self._cause}") from e
 
     def fail(self, cause: str) -> None:
-        """Say that the move of a guest has failed. Only the first cause is kept."""
+        """Report that the move of a guest has failed: meet() raises an error in all threads.
+
+        cause: reason in the message of these errors. Only the cause of the first call is kept.
+        """
         if not self._barrier.broken:
             self._cause = cause
         self._barrier.abort()
@@ -162,14 +177,17 @@ class Together:
 
 @dataclass(frozen=True, kw_only=True)
 class MoveRequest:
-    """How an instance is moved, and where to.
+    """How an instance is moved, and its destination.
 
-    destination: its place there. The instance keeps its host name, address and label; those of the
-        destination are labels and places of what carries it there.
-    bandwidth: most bytes per second; None for no limit.
-    downtime_limit: seconds of standstill that pre-copy may spend on the rest of the memory.
-    time_limit: seconds after which the move is given up, and the source continues.
-    together: keeps it in step with the moves of other guests, by method OFFLINE only; None if it is alone.
+    destination: request for the instance at the destination. The moved instance keeps its host name, address
+        and label. The label and directories of the destination's request are used for the processes and
+        files of the new place, such as a second QEMU.
+    bandwidth: maximum bandwidth in B/s; None for no limit.
+    downtime_limit: pre-copy stops the instance when the rest of the memory can be copied within this many
+        seconds.
+    time_limit: time limit in seconds. At the limit the move is abandoned, and the source continues.
+    together: synchronizes the move with those of other guests, for method OFFLINE only; None for a single
+        move.
     """
 
     method: Method
@@ -184,14 +202,14 @@ class MoveRequest:
 class Moved:
     """A finished move. Times are in seconds.
 
-    instance: the instance as it runs now, with the label of the one that was moved.
-    total: from the request until the instance ran at the destination and the source was not needed any more.
-    downtime: standstill as the mechanism reports it; None if it reports none.
-    stopped: from the stop at the source to the resumption at the destination.
-    began, ended: of the move, by CLOCK_MONOTONIC of the machine.
+    instance: the moved instance at its destination, with its old label.
+    total: from the request until the instance ran at the destination and the source was no longer needed.
+    downtime: standstill as reported by the hypervisor; None if it reports none.
+    stopped: measured standstill, from the stop at the source to the resumption at the destination.
+    began, ended: start and end of the move, CLOCK_MONOTONIC of the machine.
     sent: bytes sent.
-    rounds: times that the memory was gone through.
-    copied: rounds that were seen while the instance still ran; none of methods without rounds.
+    rounds: number of passes over the memory.
+    copied: the rounds that were observed while the instance still ran; empty for methods without rounds.
     """
 
     instance: Instance
@@ -210,7 +228,7 @@ class Moved:
 class Migrates(Protocol):
     """Extra interface of backends whose running instances can be moved to another place.
 
-    moves_by: the methods of migration that it has. AUTO is none of them.
+    moves_by: the methods of migration that the backend supports, not including AUTO.
     """
 
     moves_by: tuple[Method, ...]
@@ -221,21 +239,22 @@ class Migrates(Protocol):
     def migrate(
         self, host: Host, tools: Tools, instance: Instance, request: MoveRequest
     ) -> AbstractContextManager[Moved]:
-        """Move an instance that start() or migrate() of this backend returned. On exit, the moved instance
-        ends.
+        """Move an instance that start() or migrate() of this backend returned. On exit, the moved instance is
+        ended.
 
-        If the move fails, the instance continues at its source, or the error says that it is lost. There are
-        never two of it. The context of the instance that was moved must stay open.
+        If the move fails, the instance continues at its source, or the error says that it is lost. It never
+        runs at both places. The context of start() or migrate() that returned the instance must stay open.
         Raises UnavailableError or RunError; lifecycle.NotConvergedError if pre-copy took too long.
         """
 
 
 @runtime_checkable
 class EnablesMoves(Protocol):
-    """Extra interface of backends whose instances need settings before a move (Environment.movable)."""
+    """Extra interface of backends whose running instances must be reconfigured before they can be moved
+    (Environment.movable)."""
 
     def enable_moves(self, instance: Instance) -> None:
-        """Set everything that a move of an instance by any method needs, and leave the instance where it is.
+        """Apply all settings that a move of an instance needs, for any method, without moving it.
 
         Raises RunError.
         """
@@ -243,9 +262,9 @@ class EnablesMoves(Protocol):
 
 @runtime_checkable
 class Predictable(Protocol):
-    """Extra interface of backends whose moves can be predicted, so that `method: auto` can choose.
+    """Extra interface of backends whose moves can be predicted, so that `method: auto` can choose a method.
 
-    costs: of a move between two places of one machine, with the bandwidth.
+    costs: time and bandwidth constants of moves between two places of one machine, for the prediction.
     """
 
     costs: Costs

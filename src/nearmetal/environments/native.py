@@ -1,7 +1,8 @@
 """Backend native: the bare machine, without namespaces. Control groups are used only to count resources.
 
-If starts are measured, it starts the same first process as all backends. In an image it always does, with the
-root directory changed to the tree (tree.py)."""
+An instance has the same first process (nm-init) as those of all other backends if starts are measured, if it
+is an emulated node, if it is going to be checkpointed, or if it has an image. An image also gets a mount
+namespace, in which the root directory is the tree of the image (tree.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,7 +24,7 @@ from ..model.environments.image import HOST
 from ..model.study import Attachment, Environment
 from . import criu as criu_of
 from .contract import Available, Instance, InstanceRequest, Tools, Unavailable
-from .criu_connections import connection_options
+from .criu_connections import EarlyRestore, connection_options, waiting_options
 from .instance import (
     START_TIMEOUT,
     BoxInstance,
@@ -83,10 +84,10 @@ class Native(criu_of.RestoresByCriu):
 def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
     """Return the command line of the first process. No I/O.
 
-    If the request has a seat, the instance is an emulated node: the process then has the node's host name and
-        network.
-    With a layer, its dead children are reaped at once when it ends too: CRIU restores processes under the
-    same PIDs.
+    If the request has a seat, the instance is an emulated node: the process gets the host name and the
+        network
+    of the node. If the request has a layer, the process gets a parent that reaps its children as soon as they
+    are killed with it, because CRIU must be able to restore processes with the same PIDs.
     """
     init = [tools / "nm-init", "--first-fd", str(REPORT_FD), "--label", request.label]
     if request.layer is not None:
@@ -102,9 +103,11 @@ def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
 def start_native(
     host: Host, tools: Tools, request: InstanceRequest, *, period_us: int
 ) -> Iterator[BoxInstance]:
-    """Start an instance on the host itself until exit.
+    """Start an instance on the machine itself, until exit.
 
-    period_us: period of the CPU quota, if the environment has one.
+    period_us: period of the CPU quota in microseconds, if the environment has a quota.
+    Raises UnavailableError if the attachment or the image is not supported, or a limit cannot be set.
+    Raises RunError.
     """
     attachment = request.environment.attachment
     fits = BARE_ATTACHMENTS if request.seat is None else (Attachment.HOST,)
@@ -146,9 +149,11 @@ def start_native(
 def _bare(
     host: Host, tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], last: ExitStack
 ) -> Iterator[BoxInstance]:
-    """Start a first process without namespaces until exit.
+    """Start an instance with a first process on the machine itself, until exit. It has namespaces only if the
+    request has a seat.
 
-    last: closed after the groups are removed; the first process is not in any of them.
+    last: the caller closes it after it has removed the groups. The end of the first process is awaited then,
+        since the process is in none of the groups.
     """
     spawning = time.monotonic_ns()
     launched = host.launch(
@@ -193,34 +198,43 @@ def _bare(
 
 @contextmanager
 def _restoring(host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
-    with ExitStack() as last, control_groups(request, ACCOUNTS) as groups:
+    with ExitStack() as last, control_groups(request, ACCOUNTS) as groups, ExitStack() as kept:
         if not groups:
             last.callback(processes.kill_labelled, request.label)
-        yield partial(_restored, host, tools, criu, request, groups)
+        apart = request.lazy
+
+        def instance(pid: int, phases: Mapping[str, float]) -> BoxInstance:
+            return make_instance(
+                tools,
+                request,
+                hostname=os.uname().nodename,
+                pid=pid,
+                namespaces_of=pid if apart else 0,
+                groups=groups,
+                phases=phases,
+            )
+
+        argv = partial(_restore_argv, tools, criu, request, cgroups.unique(groups))
+        yield EarlyRestore(host, request, argv, instance, kept, apart=apart)
 
 
-@contextmanager
-def _restored(
-    host: Host, tools: Tools, criu: Criu, request: InstanceRequest, groups: Mapping[str, Path], images: Path
-) -> Iterator[BoxInstance]:
-    """Restore an instance until exit.
+def _restore_argv(
+    tools: Tools,
+    criu: Criu,
+    request: InstanceRequest,
+    groups: Sequence[Path],
+    images: Path,
+    hold: Path | None,
+) -> list[str]:
+    """Return the command line that restores an instance.
 
-    If its source still has its PIDs and sockets, it gets PID and network namespaces, as on another machine.
+    If the request is lazy, the checkpointed processes still hold their PIDs and sockets. The restored ones
+    are then put into new PID and network namespaces, as if they were on another machine.
     """
-    apart = request.lazy
-    begin = time.monotonic_ns()
-    more = [*(("--lazy-pages",) if apart else ()), *connection_options(request, images)]
-    argv = [
-        *criu_of.restorer(tools, request, cgroups.unique(groups), apart=apart),
+    more = [*(("--lazy-pages",) if request.lazy else ()), *connection_options(request, images)]
+    if hold is not None:
+        more += waiting_options(hold, images, "pre-restore")
+    return [
+        *criu_of.restorer(tools, request, groups, apart=request.lazy),
         *criu_of.restore_argv(criu, images, more),
     ]
-    with criu_of.restoring_from(host, request, argv, images, apart=apart) as pid:
-        yield make_instance(
-            tools,
-            request,
-            hostname=os.uname().nodename,
-            pid=pid,
-            namespaces_of=pid if apart else 0,
-            groups=groups,
-            phases={"restore": seconds(begin, time.monotonic_ns())},
-        )

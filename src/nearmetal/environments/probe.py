@@ -1,4 +1,4 @@
-"""The check of a backend: start one instance and run a command in it."""
+"""Checks whether a backend works: starts one instance and runs a command in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ SYSCTLS = (
         "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
     ),
 )
-"""Settings that forbid user namespaces to users: file below /proc/sys, the forbidding value, the remedy."""
+"""Kernel settings by which users without root cannot make user namespaces: file below /proc/sys, value that
+forbids it, command that allows it."""
 
 
 def probe(
@@ -43,8 +44,12 @@ def probe(
 ) -> Available | Unavailable:
     """Return Available if an instance can run 'cat /proc/sys/kernel/hostname'.
 
+    attachment: attachment of the instance.
+    notes: notes for Available.
+    user_namespace: path of the user namespace that instances share; None if they need none.
     own_hostname: whether the output must be the instance's own host name.
-    version: version of the backend's program; None for the kernel's version.
+    extra_work: as Environment.extra_work.
+    version: version of the backend's program, for Available; None for the kernel's version.
     """
     missing = missing_tools(host, tools)
     if missing is not None:
@@ -82,8 +87,10 @@ def probe(
 def probe_as_user(
     backend: Backend, host: Host, tools: Tools, *, notes: tuple[str, ...], version: str | None = None
 ) -> Available | Unavailable:
-    """Run probe() with a network of its own if the backend supports one, and in a user namespace if the
-    backend needs one without root."""
+    """Run probe() with a new user namespace if nearmetal runs without root and the backend then needs one.
+
+    The instance gets its own network namespace and host name if the backend supports them.
+    """
     missing = missing_tools(host, tools)
     if missing is not None:
         return missing
@@ -110,7 +117,7 @@ def probe_as_user(
 
 
 def remedy(host: Host) -> str:
-    """Return the remedy that most likely allows this user to start instances."""
+    """Return the command or instruction that most likely allows this user to start instances."""
     if host.is_root():
         return "give this root CAP_SYS_ADMIN, CAP_NET_ADMIN and mounts (in a container: --privileged)"
     for name, forbidding, line in SYSCTLS:

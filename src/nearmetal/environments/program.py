@@ -1,5 +1,7 @@
-"""Code shared by backends that use a container program (runc, lxc-start, bwrap, ...): it runs in the
-foreground with nm-init as its payload, and commands enter through the program's own command."""
+"""Code shared by backends that use a container program, such as runc, lxc-start or bwrap.
+
+The program runs in the foreground and starts nm-init as the first process of the container (its payload).
+Commands are run inside by the program's own command, such as `runc exec`."""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError
-from ..host import Host, Process
+from ..host import Host, Process, cgroups
 from ..host.processes.failure import describe_failure, find_message, outer_program
 from ..host.processes.helper import wait_readable
 from ..host.processes.labelled import descendant
@@ -24,16 +26,17 @@ from .instance import START_TIMEOUT
 
 FIRST = "first"
 REMOVAL_SECONDS = 10.0
-"""Seconds in which a program may remove its container after the end of the first process."""
+"""Seconds that a program is given to remove its container after the end of the first process."""
 LOOK_AGAIN = 0.05
-"""Seconds between two checks whether the program has ended, while nothing is reported."""
+"""Seconds between two checks whether the program has ended, until nm-init reports its first instruction."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramInstance:
-    """An instance that is entered through its container program; see contract.Instance.
+    """An instance in which commands are run by its container program; see contract.Instance.
 
-    enter: words to put in front of a command, which also set the label and the CPUs (entered()).
+    enter: command prefix that runs a command inside, with the label and on the CPUs of the request
+        (entered()).
     """
 
     label: str
@@ -52,14 +55,20 @@ class ProgramInstance:
 
 
 def agent_line(hostname: str, enter: Sequence[str]) -> str:
-    """Return the line of an agent's map for an instance that is entered by these words."""
+    """Return Instance.agent_line of an instance.
+
+    enter: command prefix that runs a command inside.
+    """
     words = [w.replace("%", "%25").replace(" ", "%20") for w in enter]
     return " ".join([hostname, "=", *words])
 
 
 def entered(tools: Tools, request: InstanceRequest, program: Sequence[str]) -> tuple[str, ...]:
-    """Return the words that enter an instance: those of the program ("lxc-attach -n NAME --"), then those of
-    nm-box inside."""
+    """Return the command prefix that runs a command inside an instance.
+
+    program: prefix of the container program, such as "lxc-attach -n NAME --". It is followed by
+        `nm-box enter`, which sets the label and the CPUs inside.
+    """
     cpus = ["--cpus", ",".join(map(str, request.cpus))] if request.cpus else []
     inside = [tools / "nm-box", "enter", "--pid", "0", "--label", request.label, "--by-init", *cpus, "--"]
     return (*program, *inside)
@@ -68,7 +77,8 @@ def entered(tools: Tools, request: InstanceRequest, program: Sequence[str]) -> t
 def entered_by_call(
     tools: Tools, request: InstanceRequest, calls: Path, program: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return entered() for a program that forwards neither environment nor signals ("runc exec NAME").
+    """Return the command prefix as entered() does, for a container program that forwards neither the
+    environment nor signals, such as "runc exec NAME". nm-box forwards them instead (kernels/box/call.c).
 
     calls: a directory that the instance sees at the same path.
     """
@@ -77,9 +87,12 @@ def entered_by_call(
 
 
 def in_groups(tools: Tools, groups: Mapping[str, Path], label: str, argv: Sequence[str]) -> list[str]:
-    """Return the command line that runs a program of the machine in these control groups. It is killed when
-    nearmetal dies."""
-    directories = [w for d in dict.fromkeys(groups.values()) for w in ("--cgroup", str(d))]
+    """Return the command line that runs a program on the machine, outside of instances, in these control
+    groups. The program is killed when its parent dies.
+
+    groups: directory by controller.
+    """
+    directories = [w for d in cgroups.unique(groups) for w in ("--cgroup", str(d))]
     return [
         *(tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", label),
         *directories,
@@ -99,7 +112,10 @@ def read_log(file: Path) -> str:
 def log_failure(
     program: str, status: int | None, log: Path, find: Callable[[str], str] = find_message
 ) -> str:
-    """Return one line about a failed program whose output went to a log; see describe_failure."""
+    """Return one line about a failed program whose output went to a log file; see host's describe_failure().
+
+    find: selects the message that explains the failure from the output.
+    """
     return describe_failure(program, status, read_log(log), find=find)
 
 
@@ -111,9 +127,9 @@ def shared_memory_size() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class FirstReport:
-    """The FIFO through which nm-init reports its first instruction.
+    """The FIFO through which nm-init reports the time of its first instruction.
 
-    directory: must be bound into the instance at its own path.
+    directory: directory of the FIFO, which must be mounted in the instance at the same path.
     argv: command line of nm-init.
     """
 
@@ -129,12 +145,15 @@ class FirstReport:
         timeout: float,
         find: Callable[[str], str] = find_message,
     ) -> int:
-        """Return the time of the first instruction (CLOCK_MONOTONIC, ns).
+        """Wait for the report, and return the time of the first instruction (CLOCK_MONOTONIC, ns).
 
-        name: name of the program.
+        program: the container program, which is expected to start nm-init.
+        name: name of the program, for messages.
+        log: file with the output of the program.
+        timeout: time limit in seconds.
         find: selects the message that explains a failure from that output.
 
-        Raises RunError if the program ends first, or nothing is reported within timeout seconds.
+        Raises RunError if the program ends first, or nothing is reported within the time limit.
         """
         deadline = time.monotonic() + timeout
         while not wait_readable(self.descriptor, LOOK_AGAIN) or not (line := os.read(self.descriptor, 4096)):
@@ -149,9 +168,12 @@ class FirstReport:
 
 @contextmanager
 def first_report(tools: Tools, request: InstanceRequest) -> Iterator[FirstReport]:
-    """Make a FIFO in the directory for calls, or else in a directory below the scratch directory.
+    """Make the FIFO for nm-init's report until exit, in request.calls or else in a new directory below
+    scratch.
 
-    A restored instance has the FIFO of its source.
+    If the FIFO exists, it is used: an instance that is restored from a checkpoint needs the FIFO of its
+        source
+    at the same path.
     """
     directory = request.calls or request.scratch / "report"
     directory.mkdir(exist_ok=request.calls is not None)
@@ -168,7 +190,7 @@ def first_report(tools: Tools, request: InstanceRequest) -> Iterator[FirstReport
 
 
 def read_pid(file: Path) -> int | None:
-    """Return the number in a file; None if it contains none."""
+    """Return the number in a PID file; None if the file does not exist or contains no number."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):
@@ -178,9 +200,11 @@ def read_pid(file: Path) -> int | None:
 def started_instance(
     request: InstanceRequest, run: Running, begin: int, groups: Mapping[str, Path], enter: Sequence[str]
 ) -> ProgramInstance:
-    """Return an instance whose payload runs.
+    """Return the object for an instance whose container program runs its payload.
 
     begin: time of the request (CLOCK_MONOTONIC, ns).
+    groups: control groups of the instance: directory by controller.
+    enter: command prefix that runs a command inside.
     """
     return ProgramInstance(
         label=request.label,
@@ -198,8 +222,8 @@ def started_instance(
 
 @contextmanager
 def end_payload(run: Running) -> Iterator[None]:
-    """On exit, end the first process and wait for some seconds until the program has removed its container
-    itself."""
+    """On exit, kill the first process, and wait up to REMOVAL_SECONDS until the program has removed its
+    container and ended."""
     try:
         yield
     finally:
@@ -211,9 +235,9 @@ def end_payload(run: Running) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """A program in the foreground whose payload runs.
+    """A container program in the foreground whose payload, nm-init, runs.
 
-    pid: PID of nm-init on the host.
+    pid: PID of nm-init on the machine.
     begun, first: time of the program's start, and of nm-init's first instruction (CLOCK_MONOTONIC, ns).
     """
 
@@ -234,12 +258,16 @@ def running(
     find: Callable[[str], str] = find_message,
     pid_of: Callable[[], int | None] | None = None,
 ) -> Iterator[Running]:
-    """Run a container program in the foreground until exit, with report.argv as its payload.
+    """Run a container program in the foreground until exit. Yields as soon as its payload runs.
 
-    The caller's control groups end processes that the program leaves behind.
-    pid_of: returns the PID of a payload that is not a descendant of the program; None if it is a descendant.
+    The caller must kill the processes that the program leaves behind, by the control groups of the instance.
+    argv: command line of the program, which must run report.argv as its payload.
+    env: environment variables of the program; None for the default.
+    find: selects the message that explains a failure from the output of the program.
+    pid_of: returns the PID of the payload, for a payload that is not a descendant of the program. If None,
+        the payload is found among the descendants.
 
-    Raises RunError.
+    Raises RunError if the payload does not run within START_TIMEOUT.
     """
     name, output = outer_program(argv), request.scratch / "program.err"
     begun = time.monotonic_ns()

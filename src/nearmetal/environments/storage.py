@@ -1,5 +1,5 @@
-"""Storage of instances. It is created on the machine before an instance starts, as a directory that any
-backend can mount at the same path. A backend needs to know only that path."""
+"""Creates the storage of instances: directories on the machine, which every backend can mount in an instance
+at the same path. A backend needs to know only this path."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ..model.study import Storage, StorageKind
 from .contract import Unavailable
 
 DISKS = Path(model.DISKS)
+BLOCK_DEVICES = Path("/sys/dev/block")
 
 MAKE_LIMIT = 300.0
 """Time limit for creating a file system or mounting an export, in seconds."""
@@ -38,8 +39,8 @@ class Volume:
     """The storage of one instance.
 
     path: path of the directory, the same inside and outside the instance.
-    inside: whether a command in the instance creates it in the instance's own root, so that it disappears
-        with the instance. Otherwise it exists on the machine and must be bound.
+    inside: whether a command in the instance must create the directory in the instance's own root, where it
+        disappears with the instance. Otherwise it exists on the machine and must be mounted in the instance.
     """
 
     path: Path
@@ -55,8 +56,8 @@ def why_not(host: Host, storage: Storage, *, own_root: bool) -> Unavailable | No
     if missing is not None:
         return missing
     if storage.kind is StorageKind.OVERLAY and own_root and not host.is_root():
-        # Its directories belong to users that are not mapped in the user namespace, so overlayfs cannot copy
-        # them up.
+        # Directories of the root belong to users that are not mapped in the user namespace, so overlayfs
+        # cannot copy them up.
         return Unavailable(
             reason=f"storage overlay: without root nothing can be made in {DISKS} of an instance",
             remedy="run as root, or take bind",
@@ -72,8 +73,8 @@ def why_not(host: Host, storage: Storage, *, own_root: bool) -> Unavailable | No
 
 
 def why_no_kind(host: Host, kind: StorageKind) -> Unavailable | None:
-    """Return which privilege, program or kernel feature this machine lacks for a kind of storage; None if it
-    lacks none. Paths are not checked."""
+    """Return which privilege, program or kernel feature is missing here for a kind of storage; None if
+    nothing is missing. Paths are not checked."""
     if kind in NEEDS_ROOT and not host.is_root():
         return Unavailable(
             reason=f"storage {kind} needs root, because it is mounted; overlay and bind need no root",
@@ -97,10 +98,10 @@ def why_no_kind(host: Host, kind: StorageKind) -> Unavailable | None:
 
 
 def check_storage(host: Host, kind: StorageKind, label: str) -> Unavailable | None:
-    """Return why this machine has no storage of a kind, as why_no_kind. For a tmpfs and a loop file, also
-    create one and remove it.
+    """Return why this machine cannot provide a kind of storage; None if it can.
 
-    label: name of a temporary directory.
+    Runs why_no_kind(). A tmpfs and a loop file are also created and removed, as a test.
+    label: name of a temporary directory for the test.
     """
     missing = why_no_kind(host, kind)
     if missing is not None or kind not in (StorageKind.TMPFS, StorageKind.LOOP):
@@ -124,9 +125,11 @@ def check_storage(host: Host, kind: StorageKind, label: str) -> Unavailable | No
 
 
 def _why_not_device(host: Host, device: Path, *, overwrite: bool) -> Unavailable | None:
-    """Return why a device must not be written to; None if it may.
+    """Return why a block device must not be overwritten; None if it may be.
 
-    A device is refused if it is in use, or if the user has not allowed overwriting it.
+    A device must not be overwritten if it is in use, or if the user has not allowed it.
+
+    overwrite: whether the user has allowed it.
     """
     try:
         found = device.stat()
@@ -146,6 +149,14 @@ def _why_not_device(host: Host, device: Path, *, overwrite: bool) -> Unavailable
     return Unavailable(reason=f"storage block: {device} is in use: {user}", remedy="free it, or another path")
 
 
+def _entries(directory: Path) -> list[Path]:
+    """Return the entries of a directory; none if it cannot be read."""
+    try:
+        return list(directory.iterdir())
+    except OSError:
+        return []
+
+
 def device_user(host: Host, number: str) -> str | None:
     """Return what uses a block device or one of its partitions (a mount, swap or another device); None if
     nothing does.
@@ -153,12 +164,11 @@ def device_user(host: Host, number: str) -> str | None:
     number: device number, such as '8:0'.
     """
     numbers = {number: "it"}
-    block = Path(f"/sys/dev/block/{number}")
+    block = BLOCK_DEVICES / number
     with contextlib.suppress(OSError):
-        for part in sorted(block.iterdir()):
-            if (part / "partition").exists():
-                numbers[text_of(host, part / "dev").strip()] = part.name
-        holders = [h.name for h in (block / "holders").iterdir()]
+        parts = [part for part in sorted(block.iterdir()) if (part / "partition").exists()]
+        numbers |= {text_of(host, part / "dev").strip(): part.name for part in parts}
+        holders = {held.name for device in (block, *parts) for held in _entries(device / "holders")}
         if holders:
             return f"held by {', '.join(sorted(holders))}"
     for mount in parse_mounts(text_of(host, "/proc/self/mountinfo")):
@@ -208,7 +218,8 @@ def volume(
     """Create the storage of one instance, and remove all of it on exit.
 
     label: label of the instance.
-    run_scratch: directory of the run, where directories outside it are noted.
+    run_scratch: scratch directory of the run. The paths of directories that are made elsewhere are noted in
+        it, so that they are found after a kill -9.
     directory: mount point for a tmpfs or a loop file; it is created.
     shared: mount point of the storage that all instances share; None for other kinds.
     own_root: whether the instance has a root file system of its own.
@@ -243,8 +254,11 @@ def volume(
 
 
 def _mount_file(host: Host, file: Path, size: int, target: Path) -> None:
-    """Create an ext4 file system in a file and mount it. All blocks of the file are allocated now: a sparse
-    file would grow during a measurement."""
+    """Create a file of a size in bytes with an ext4 file system, and mount it. All blocks of the file are
+    allocated at once: a sparse file would grow during a measurement.
+
+    Raises RunError.
+    """
     try:
         with file.open("xb") as new:
             os.posix_fallocate(new.fileno(), 0, size)

@@ -1,8 +1,8 @@
-"""Instances that are identical to the machine, except that their root is the tree of an image.
+"""Instances that use the machine's own namespaces, except that their root directory is the tree of an image.
 
-They are used for the native baseline in an image, to build the kernels for an image, and for an image's
-mpirun that reaches several instances. Their only separate namespace is a mount namespace, so that no mount
-remains if they are killed."""
+They are used for the native baseline in an image, to compile the kernels for an image, and to run an image's
+mpirun for ranks in several instances. They have their own mount namespace, so that no mount remains if they
+are killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UnavailableError
-from ..host import Host
+from ..host import Host, cgroups
 from .contract import InstanceRequest, Tools
 from .instance import BoxInstance, box, box_argv, box_phases, make_instance, seconds
 
@@ -27,10 +27,10 @@ def in_tree(
     *,
     netns: str | None = None,
 ) -> Iterator[BoxInstance]:
-    """Start an instance in the tree of the request; everything else in it is the machine's own.
+    """Start an instance whose root directory is the tree of the request, until exit.
 
-    groups: control groups of the instance, by controller.
-    netns: network namespace that it runs in; None for the machine's own.
+    groups: control groups of the instance: directory by controller.
+    netns: path of the network namespace in which it runs; None for the machine's own.
     Raises UnavailableError if there is neither root nor a shared user namespace.
     Raises RunError if it does not start.
     """
@@ -40,7 +40,7 @@ def in_tree(
         )
     options = ["--mounts-only", *(("--netns", netns) if netns is not None else ())]
     spawning = time.monotonic_ns()
-    argv = box_argv(tools, request, options, tuple(dict.fromkeys(groups.values())))
+    argv = box_argv(tools, request, options, cgroups.unique(groups))
     with box(host, request.label, argv, groups) as facts:
         yield make_instance(
             tools,

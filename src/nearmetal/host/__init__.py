@@ -1,5 +1,5 @@
-"""The only access to the machine: processes, programs, and the files of /proc and /sys. Knows no
-benchmark."""
+"""The only access to the machine: processes, programs, and the files of /proc and /sys. This package must not
+depend on what is measured."""
 
 from .base import REPORT_FD, Completed, Host, Launched, MissingValue, Process, text_of
 from .local import LocalHost

@@ -1,4 +1,5 @@
-"""The interface of a host. LocalHost implements it for real, and testing.FakeHost strictly from a script."""
+"""The interface of a host. LocalHost implements it on this machine. For tests, testing.FakeHost answers only
+the commands of a script."""
 
 from __future__ import annotations
 
@@ -59,13 +60,11 @@ class Completed:
         error: type[NearmetalError] = RunError,
         find: Callable[[str], str] = find_message,
     ) -> Completed:
-        """Return this command if it has succeeded.
+        """Return this command if it has succeeded; otherwise raise an error of the class `error`.
 
-        what: what did not work, for the message.
-        error: class of the error that is raised if the command has failed.
+        what: beginning of the error message, such as "the networks could not be built"; '' for none.
+        remedy: what the user can do next, for the error.
         find: as in failure().
-
-        Raises error.
         """
         if not self.ok:
             reason = self.failure(find)
@@ -86,8 +85,11 @@ class Process(Protocol):
         """Wait for the end and return the exit status. Raises TimeoutError after timeout seconds."""
 
     def kill(self) -> None:
-        """Kill the process and everything in its process group, and wait until none of it lives, for at most
-        some seconds. Nothing is done if the process has ended: its group may be that of others by then."""
+        """Kill the process and its process group, and wait until all of them have ended, for a few seconds at
+        most.
+
+        Does nothing if the process has already ended, because another group may have its number by then.
+        """
 
 
 REPORT_FD = 3
@@ -170,8 +172,8 @@ class Host(Protocol):
         inherit: whether env is added to the tool's own environment. If False, env is the whole environment of
             the helper, which is faster.
 
-        Raises RunError with the last output of the helper if it ends early or reports nothing for `timeout`
-        seconds; it is killed then.
+        Raises RunError with the last output of the helper if it ends early or has not reported every key
+        after `timeout` seconds. The helper is then killed.
         """
 
     def read(self, path: str | Path) -> bytes | MissingValue:

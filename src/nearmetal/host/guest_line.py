@@ -180,7 +180,10 @@ class GuestLine:
             )
 
     def switch(self) -> None:
-        """Continue with the second hypervisor. What the first one has written is delivered before."""
+        """Connect the guest's line to the second hypervisor, after delivering what the first one has written.
+
+        Raises RunError also if the second hypervisor has not connected.
+        """
         if not self._move(FrameKind.SWITCH):
             raise RunError("the second hypervisor has not connected to the agent's line")
 

@@ -50,7 +50,7 @@ class Leftover:
     """Something that a run has left on the machine.
 
     name: the label by which it was found.
-    detail: pid, path or interface, for remove().
+    detail: PID, path or interface, for remove(); for a container, the container program.
     """
 
     kind: LeftoverKind
@@ -59,7 +59,10 @@ class Leftover:
 
 
 def wanted_names(prefix: str | None = None, spare: Sequence[str] = ()) -> Callable[[str], bool]:
-    """Return a predicate: whether a name is a label that find() looks for."""
+    """Return a predicate that tells whether a name is a label that find() looks for.
+
+    prefix, spare: as in find().
+    """
     alive = (*(run.run for run in living_runs()), *spare)
 
     def wanted(name: str) -> bool:

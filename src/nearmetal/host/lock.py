@@ -29,6 +29,7 @@ class RunInfo:
 
     born: start time of the process in clock ticks since boot. It distinguishes the process from a later one
         with the same pid.
+    run: label of the run.
     since: when the run took the lock, in Unix seconds.
     group: runs of the same group may measure at the same time; "" for a run that does not.
     """
@@ -46,7 +47,7 @@ class RunInfo:
 
     @property
     def line(self) -> str:
-        """The line of the lock file, without its end."""
+        """The line of the lock file, without the newline."""
         return json.dumps(asdict(self))
 
 
@@ -109,7 +110,7 @@ def machine_lock(
     """Hold the lock of the machine for one run.
 
     force: run even if another run holds the lock.
-    group: hold it together with the runs of this group, which do not use the same CPUs.
+    group: hold the lock together with other runs of this group, which use other CPUs; '' to hold it alone.
 
     Raises BusyError with the name of the other run, or RunError if the lock file cannot be used.
     """
@@ -129,7 +130,7 @@ def machine_lock(
             raise _busy(place)
         _change(fd, add=own)
         try:
-            # Again: a run that reaches this machine by ssh names itself without locking the file.
+            # Check again: a run that reaches this machine by ssh adds its line without locking the file.
             me = own.pid, own.born
             others = () if force else [run for run in _others(place, group) if (run.pid, run.born) != me]
             if others:
@@ -151,10 +152,14 @@ _STARTING = 5.0
 
 
 def _take(place: Path, force: bool, group: str) -> int:
-    """Open and lock the lock file. With force, or if a run of this group has locked it, it stays unlocked.
+    """Open the lock file, lock it, and return its descriptor.
+
+    With `force`, or if a run of the same group holds the lock, the descriptor is returned without the lock.
 
     A holder removes the file when it ends. If the file was removed before it was locked here, a new one is
     made and locked.
+
+    Raises BusyError if another run holds the lock, and RunError if the file cannot be used.
     """
     until = time.monotonic() + (_STARTING if group else 0.0)
     while True:

@@ -47,7 +47,7 @@ def parse_mounts(text: str) -> list[Mount]:
 
 
 def own_mounts(root: Path = Path("/")) -> list[Mount]:
-    """Return the mounts that this process sees. Their names need not be UTF-8.
+    """Return the mounts that this process sees. Bytes that are not UTF-8 become surrogate escapes.
 
     root: root of another directory tree, for tests.
 

@@ -1,4 +1,4 @@
-"""Copies its input to its output, at most so many bytes per second: python paced.py RATE.
+"""Copies standard input to standard output at a limited rate: python paced.py RATE (in bytes per second).
 
 It is a separate program, for use in a pipe between two others. It does not import nearmetal.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 _STEPS_PER_SECOND = 50
 _MOST = 256 << 10
-"""Bytes that are passed on at once at most."""
+"""Largest number of bytes that are copied at once."""
 
 
 def copy(
@@ -23,10 +23,9 @@ def copy(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Copy a descriptor to another until its end, and return the number of bytes.
+    """Copy a descriptor to another until end of file, and return the number of bytes.
 
-    A delay is not made up for by a burst.
-    rate: most bytes per second.
+    rate: bytes per second. The rate is not exceeded to catch up after the source was slow.
     """
     step = max(min(int(rate / _STEPS_PER_SECOND), _MOST), 1)
     due, copied = clock(), 0

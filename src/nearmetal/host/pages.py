@@ -26,9 +26,12 @@ _HEAD = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \d+ *(.*)$")
 
 @dataclass(frozen=True, kw_only=True)
 class Region:
-    """A mapping of a process.
+    """A memory mapping of a process.
 
-    touched: bytes of its pages that belong to no file: private ones, and those of shared memory.
+    start: address.
+    size: bytes.
+    touched: bytes of touched pages that no existing file contains: private pages in memory or swap, or pages
+        of shared memory whose file is deleted.
     permissions: as in /proc/<pid>/maps, such as 'rw-p'.
     """
 
@@ -43,7 +46,7 @@ class Region:
 
 
 def regions(smaps: str) -> list[Region]:
-    """Return the mappings with memory of the process's own, from the text of /proc/<pid>/smaps."""
+    """Return the mappings with touched pages (Region.touched), from the text of /proc/<pid>/smaps."""
     found, head, sizes = [], None, dict[str, int]()
     for line in [*smaps.splitlines(), "0-0 ---p 0 0:0 0"]:
         begins = _HEAD.match(line)
@@ -60,16 +63,16 @@ def regions(smaps: str) -> list[Region]:
 
 
 def _touched(head: re.Match[str], sizes: dict[str, int]) -> int:
-    if head[3].endswith("s"):  # shared memory without a file that stays, such as that of MPI and of guests
+    if head[3].endswith("s"):  # for example shared memory of MPI or of a guest, whose file has no name
         return sizes.get("Rss", 0) if head[4].endswith("(deleted)") else 0
     return sizes.get("Anonymous", 0) + sizes.get("Swap", 0)
 
 
 def own_memory(processes: Sequence[int]) -> int:
-    """Return the bytes of memory that processes have for themselves. Those that have ended have none, except
-    for the first.
+    """Return the bytes of touched memory of processes (Region.touched), added up. Processes that have ended
+    count as 0, but the first one must exist.
 
-    Raises UnavailableError if this user may not see it, RunError if the first process has ended.
+    Raises UnavailableError if this user may not see the memory, RunError if the first process has ended.
     """
     total = sum(region.touched for region in _regions_of(processes[0]))
     for pid in processes[1:]:
@@ -79,10 +82,10 @@ def own_memory(processes: Sequence[int]) -> int:
 
 
 def shares_memory(processes: Sequence[int]) -> int | None:
-    """Return a process outside of these that can write to memory which one of these shares with it; None if
-    there is none.
+    """Return the PID of another process that shares writable memory with one of these; None if there is none.
 
-    Memory of a named file does not count: whoever opens the file again shares it again.
+    Memory of a file that still has a name does not count: a restored process can open that file and share the
+    memory again.
     """
     own = {key for pid in processes for key in _shared_maps(pid)}
     if own:
@@ -94,8 +97,10 @@ def shares_memory(processes: Sequence[int]) -> int | None:
 
 
 def _shared_maps(pid: int) -> set[tuple[str, ...]]:
-    """Return device and inode of the writable shared memory of a process that has no name any more. That of
-    System V is numbered anew in each IPC namespace, which is then added."""
+    """Return (device, inode) of each writable shared mapping of a process whose file is deleted.
+
+    Inodes of System V shared memory are unique only within an IPC namespace, which is therefore added.
+    """
     try:
         maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
         ipc = str(Path(f"/proc/{pid}/ns/ipc").readlink())
@@ -110,10 +115,12 @@ def _shared_maps(pid: int) -> set[tuple[str, ...]]:
 
 
 def sample_pages(processes: Sequence[int], *, guest: int | None = None) -> PageSample:
-    """Read random pages of processes at once and at LOOKS, and return how many have changed.
+    """Read random pages of processes now and again after LOOKS seconds, and count those that have changed.
 
-    guest: bytes of a guest's memory. Its pages are drawn from the largest mappings, also from pages that
-        were never touched; else only touched pages are drawn, from all mappings.
+    guest: bytes of memory of the guest that the processes run. Pages are then drawn from the mappings that
+        hold the guest's memory, including pages that were never touched. None if they run no guest: touched
+        pages are drawn from all mappings.
+
     Raises UnavailableError if this user may not read the memory, RunError if a process ends meanwhile.
     """
     rng = random.Random(1)
@@ -169,7 +176,7 @@ def _of_guest(found: list[Region], guest: int | None) -> Iterator[Region]:
 
 
 class _Memory:
-    """The memory of a process, open until the stack is left."""
+    """The memory of a process. Its files stay open until `stack` is closed."""
 
     def __init__(self, pid: int, stack: ExitStack) -> None:
         self._pid = pid
@@ -190,7 +197,7 @@ class _Memory:
         return None
 
     def read(self, address: int) -> bytes:
-        """Return the content of a page; empty if it is not in memory, and so was not read or written."""
+        """Return the content of a page; empty if it is not in memory: never touched, or swapped out."""
         if not self._entry(address) & _PRESENT:
             return b""
         with _explained(self._pid):

@@ -53,7 +53,8 @@ def make_runtime_directory() -> Path:
     Raises RunError if the path is not a real directory of this user; anybody can make files in /tmp.
     """
     path = runtime_directory()
-    path.mkdir(mode=0o755, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o755)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise RunError(f"{path} is not a directory of this user", remedy=f"remove {path}")

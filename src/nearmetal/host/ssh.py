@@ -84,7 +84,9 @@ class SshHost:
         self._forward("-L", f"{path}:{address}:{port}")
 
     def forward_to(self, port: int) -> int:
-        """Forward a free port of the loopback interface here to one of the other machine's, and return it.
+        """Forward a free loopback port of this machine to loopback port `port` of the other machine.
+
+        Returns the port of this machine.
 
         Raises RunError if ssh refuses.
         """
@@ -95,7 +97,9 @@ class SshHost:
         return here
 
     def forward_from(self, port: int) -> int:
-        """Forward a free port of the other machine's loopback interface to one here, and return it.
+        """Forward a free loopback port of the other machine to loopback port `port` of this machine.
+
+        Returns the port of the other machine.
 
         Raises RunError if ssh refuses.
         """

@@ -1,5 +1,5 @@
-"""Build an image: run mmdebstrap into a new directory, then equalise times and remove traces of this
-machine."""
+"""Builds an image: runs mmdebstrap, removes files that were copied from this machine, and clamps time stamps
+so that builds of one day are equal."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from ..host.processes import labelled as processes
 from ..model.environments.image import Expired, ImageDefinition
 from .build_errors import disk_full, failure
 from .digest import clamp_times, tree_bytes, tree_digest
+from .python_packages import NEEDED, pip_options, python_packages
 from .sources import archive_lines, resolved_suite
 from .store import Image, ImageStore, TreeDescription, definition_key, making_label
 
 BUILD_SECONDS = 3600.0
-#: Measured on two cores with a near archive: a bare tree, and each named package with those that it needs.
-_BASE_SECONDS, _PACKAGE_SECONDS = 30.0, 10.0
+#: Measured on two cores with a near archive: a bare tree, and each named package with those that it needs, of
+#: Debian and of PyPI.
+_BASE_SECONDS, _PACKAGE_SECONDS, _PIP_SECONDS = 30.0, 10.0, 40.0
 HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 #: Files that mmdebstrap copies from this machine.
 OF_THIS_MACHINE = ("etc/resolv.conf", "etc/hostname")
@@ -42,11 +44,12 @@ _SILENT_SECONDS = 60.0
 def build(
     host: Host, store: ImageStore, definition: ImageDefinition, *, progress: Callable[[str], None]
 ) -> Image:
-    """Build the image of a definition, unless it exists.
+    """Return the image of a definition. It is built if the store does not contain it.
 
-    progress: called at every step.
-    Raises UnavailableError if this machine cannot build images, BusyError while another process builds it,
-    DiskFullError, and RunError with the error of the failed step. Nothing is left of a failed build.
+    progress: is called with a message at every step.
+    Raises UnavailableError if this machine cannot build images, BusyError while another process builds this
+    image, DiskFullError, and RunError with the error of the failed step. A failed build leaves nothing but
+    the packages that it has downloaded, for the next attempt.
     """
     key = definition_key(definition, resolved_suite(host, definition))
     found = store.find(definition.name, key)
@@ -73,12 +76,14 @@ def build(
 
 
 def build_seconds(definition: ImageDefinition) -> float:
-    """Return the estimated time of a build, from the number of packages that it names."""
-    return _BASE_SECONDS + _PACKAGE_SECONDS * len(definition.packages)
+    """Return the estimated time of a build in seconds, from the number of packages in the definition."""
+    named = _PACKAGE_SECONDS * len(definition.packages) + _PIP_SECONDS * len(definition.pip)
+    return _BASE_SECONDS + named
 
 
 def today() -> int:
-    """Return midnight UTC as Unix seconds: the date of every file that a build itself writes."""
+    """Return the last midnight UTC in Unix seconds: the latest time stamp of files in an image that is
+    built."""
     return int(time.time()) // 86400 * 86400
 
 
@@ -97,21 +102,24 @@ def require_builder(host: Host) -> None:
 
 
 def build_argv(host: Host, definition: ImageDefinition, work: Path, kept: Path, suite: str) -> list[str]:
-    """Return the command line of a build below work. It makes work/tree as root, else work/tree.tar.
+    """Return the command line that builds the tree of an image: work/tree for root, work/tree.tar for other
+    users.
 
-    kept: directory of packages that an earlier attempt downloaded.
-    suite: name of the suite, with HOST resolved.
+    kept: directory with packages that an earlier attempt has downloaded.
+    suite: name of the suite, from resolved_suite().
     """
     root = host.is_root()
     options = [f"--variant={definition.variant}", f"--format={'directory' if root else 'tar'}"]
-    if definition.packages:
-        options.append(f"--include={','.join(dict.fromkeys(definition.packages))}")
+    wanted = dict.fromkeys((*definition.packages, *(NEEDED if definition.pip else ())))
+    if wanted:
+        options.append(f"--include={','.join(wanted)}")
+    options += pip_options(definition.pip)
     if packages := shlex.join(str(p) for p in sorted(kept.glob("*.deb"))):
         options += [f'--setup-hook=mkdir -p "$1"/{ARCHIVES}', f"--setup-hook=copy-in {packages} /{ARCHIVES}"]
     if definition.expired is Expired.ACCEPT:
         options.append('--aptopt=Acquire::Check-Valid-Until "false"')
     target = work / ("tree" if root else "tree.tar")
-    # All processes die with this one; as root they are in a PID namespace, from which none escapes.
+    # All processes of the build die with nearmetal. As root, they are in a PID namespace, so none can escape.
     guard = ["setpriv", "--pdeathsig", "KILL", "--"]
     if root:
         guard += ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]
@@ -147,8 +155,8 @@ def _run(
 
 
 def _keep_packages(tree: Path, kept: Path) -> None:
-    """Keep the packages that a failed build has downloaded for the next attempt. A complete build has none
-    left."""
+    """Move the packages that a failed build has downloaded to a directory for the next attempt. After a
+    complete build, mmdebstrap has removed them."""
     found = sorted((tree / ARCHIVES).glob("*.deb"))
     if found:
         kept.mkdir(parents=True, exist_ok=True)
@@ -158,7 +166,8 @@ def _keep_packages(tree: Path, kept: Path) -> None:
 
 
 def _unpack(host: Host, name: str, work: Path) -> None:
-    """Unpack a tree that belongs to this user, who is its root inside a user namespace."""
+    """Unpack work/tree.tar to work/tree, for users other than root. All files then belong to this user, who
+    is root of the instances' user namespace."""
     (work / "tree").mkdir()
     argv = ["tar", "--extract", "--file", str(work / "tree.tar"), "--directory", str(work / "tree")]
     done = host.run(
@@ -172,10 +181,13 @@ def _unpack(host: Host, name: str, work: Path) -> None:
 
 
 def finished(tree: Path, origin: str, epoch: int | None) -> TreeDescription:
-    """Remove what belongs to this machine from a tree, and return its description.
+    """Complete a new tree, and return its description.
 
-    origin: see TreeDescription.
-    epoch: latest time of any file in it; None if it was made elsewhere.
+    Devices are removed, and /etc/hosts is written if it is missing. In a tree that was built here, files that
+    were copied from this machine are removed, and time stamps are clamped.
+
+    origin: as in TreeDescription.
+    epoch: latest time stamp of files in the tree, in Unix seconds; None for a tree that was not built here.
     """
     if epoch is not None:
         for name in OF_THIS_MACHINE:
@@ -193,13 +205,13 @@ def finished(tree: Path, origin: str, epoch: int | None) -> TreeDescription:
         origin=origin,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         size=tree_bytes(tree),
-        packages=packages(tree),
+        packages=(*packages(tree), *python_packages(tree)),
     )
 
 
 def empty_dev(tree: Path) -> None:
-    """Remove devices from a tree. They come with an instance, and could not be made in a tree without
-    root."""
+    """Remove everything in /dev of a tree. Instances get their own devices, and without root devices cannot
+    be created in a tree."""
     dev = tree / "dev"
     if dev.is_dir() and not dev.is_symlink():
         for entry in dev.iterdir():
@@ -210,7 +222,8 @@ def empty_dev(tree: Path) -> None:
 
 
 def packages(tree: Path) -> tuple[str, ...]:
-    """Return 'name version' of the packages installed by dpkg, sorted; empty if there is no dpkg."""
+    """Return 'name version' of each package that is installed in a tree by dpkg, sorted; empty without
+    dpkg."""
     try:
         text = (tree / "var/lib/dpkg/status").read_text(errors="replace")
     except OSError:

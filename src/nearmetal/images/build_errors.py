@@ -11,9 +11,12 @@ FULL = "No space left on device"
 def failure(
     name: str, what: str, program: str, code: int | None, output: str, remedy: str = ""
 ) -> NearmetalError:
-    """Return the error of a program that failed while it worked on an image.
+    """Return the error for a program that failed while it worked on an image: DiskFullError or RunError.
 
-    what: the step that failed, as text.
+    name: name of the image.
+    what: what was not done, such as 'not built'.
+    code: exit status of the program; None if it is not known.
+    output: output of the program.
     """
     if FULL in output:
         return disk_full(name, what)
@@ -23,7 +26,7 @@ def failure(
 
 
 def disk_full(name: str, what: str) -> DiskFullError:
-    """Return the error of an image that did not fit on the disk.
+    """Return the error for an image that does not fit on the disk.
 
     name, what: as for failure().
     """
@@ -34,7 +37,8 @@ def disk_full(name: str, what: str) -> DiskFullError:
 
 
 def _find_message(output: str) -> str:
-    """Return apt's first errors, or else what explains a failure of any program."""
-    lines = (line.strip() for line in output.splitlines())
-    errors = [line.removeprefix("E: ")[:200] for line in lines if line.startswith("E: ")]
-    return "; ".join(errors[:3]) or find_message(output)
+    """Return the first errors of pip, or else those of apt, in the output of a program or, if there are none,
+    find_message()."""
+    lines = [line.strip() for line in output.splitlines()]
+    found = [[line.removeprefix(s)[:200] for line in lines if line.startswith(s)] for s in ("ERROR: ", "E: ")]
+    return "; ".join(error for errors in found for error in errors[:2]) or find_message(output)

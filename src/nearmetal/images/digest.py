@@ -13,8 +13,8 @@ _XATTRS = ("security.capability",)
 
 
 def entries(tree: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield every entry below a tree with its relative path, in an order that does not depend on the file
-    system. Links are not followed."""
+    """Yield every entry below a directory with its relative path, in an order that does not depend on the
+    file system. Symbolic links are not followed."""
     waiting = [("", str(tree))]
     while waiting:
         inside, directory = waiting.pop()
@@ -27,9 +27,10 @@ def entries(tree: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 
 def tree_digest(tree: Path) -> str:
-    """Return the SHA-256 of names, kinds, modes, times, contents, links and capabilities in hex.
+    """Return the SHA-256, in hex, of a tree: of paths, file types, modes, modification times, contents, link
+    targets and capabilities.
 
-    Owners are not included: a tree made without root belongs to its user as a whole.
+    Owners are not included, because all files of a tree that was built without root belong to the user.
     """
     sha = hashlib.sha256()
     for name, entry in entries(tree):
@@ -58,7 +59,7 @@ def _content(entry: os.DirEntry[str], found: os.stat_result) -> bytes:
 
 
 def tree_bytes(tree: Path) -> int:
-    """Return the bytes that a tree takes on the disk. A file with two names counts once."""
+    """Return the bytes that a tree occupies on the disk. A file with several hard links counts once."""
     seen: set[int] = set()
     total = 0
     for _, entry in entries(tree):
@@ -70,15 +71,15 @@ def tree_bytes(tree: Path) -> int:
 
 
 def newest_time(tree: Path) -> int:
-    """Return the latest time of any entry in a tree, in Unix seconds."""
+    """Return the latest modification time of any entry in a tree, in Unix seconds; 0 for an empty tree."""
     return int(max((entry.stat(follow_symlinks=False).st_mtime for _, entry in entries(tree)), default=0))
 
 
 def clamp_times(tree: Path, epoch: int) -> None:
-    """Set all times after epoch to epoch, so that times of files made by a build do not differ between
-    builds.
+    """Set all modification times in a tree that are later than epoch to epoch. Files that are created by a
+    build then have the same time in all builds of one day.
 
-    epoch: in Unix seconds.
+    epoch: Unix seconds.
     """
     for _, entry in entries(tree):
         if entry.stat(follow_symlinks=False).st_mtime > epoch:

@@ -1,5 +1,5 @@
-"""Finds the image for a name in a study, or the error message if there is none. The built-in images are
-definitions in YAML in this directory."""
+"""Finds the image for a name in a study. The definitions of the built-in images are the YAML files in this
+directory."""
 
 from __future__ import annotations
 
@@ -32,25 +32,35 @@ def builtin_definition(name: str) -> ImageDefinition | None:
 
 
 def known_definition(name: str, own: Mapping[str, ImageDefinition]) -> ImageDefinition | None:
-    """Return the definition for a name: the study's own, or else a built-in one."""
+    """Return the definition of an image: from the study or, if it has none, a built-in one. None if there is
+    none.
+
+    own: definitions in the study, by name.
+    """
     return own[name] if name in own else builtin_definition(name)
 
 
 def known_names(store: ImageStore, own: Mapping[str, ImageDefinition]) -> tuple[str, ...]:
-    """Return the names of all images that a study can use."""
+    """Return the names of all images that a study can use: defined in it, built-in, or in the store.
+
+    own: definitions in the study, by name.
+    """
     return tuple(dict.fromkeys([*own, *builtin_names(), *(i.name for i in store.all())]))
 
 
 def find_image(host: Host, store: ImageStore, name: str, own: Mapping[str, ImageDefinition]) -> Image | None:
-    """Return the image with a name: built from the current definition of that name, or imported. None if
-    there is none."""
+    """Return the image with a name from the store; None if there is none.
+
+    If the name has a definition, only an image that was built from this definition is returned.
+    own: definitions in the study, by name.
+    """
     definition = known_definition(name, own)
     key = None if definition is None else definition_key(definition, resolved_suite(host, definition))
     return store.find(name, key)
 
 
 def require_image(host: Host, store: ImageStore, name: str, own: Mapping[str, ImageDefinition]) -> Image:
-    """Return find_image().
+    """Return the image with a name, as find_image() does.
 
     Raises UnavailableError if there is none.
     """
@@ -68,7 +78,11 @@ def require_image(host: Host, store: ImageStore, name: str, own: Mapping[str, Im
 def no_image(
     host: Host, store: ImageStore, name: str, own: Mapping[str, ImageDefinition], file: str
 ) -> str | None:
-    """Return in one line why no instance can use this image; None if one can."""
+    """Return an error message of one line if there is no image with a name; None if there is one.
+
+    own: definitions in the study, by name.
+    file: path of the study, for a command in the message.
+    """
     if find_image(host, store, name, own) is not None:
         return None
     names = known_names(store, own)

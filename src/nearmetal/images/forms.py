@@ -1,6 +1,6 @@
-"""Converts one tree to the forms that runtimes and other programs need.
+"""Converts the tree of an image to the forms that runtimes and other programs need, such as a tar file.
 
-Each form is made on first use and stored next to the tree. The same tree gives the same bytes."""
+Each form is made on first use and stored next to the tree. Equal trees give files with equal bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ MAKE_SECONDS = 1800.0
 
 
 class Form(StrEnum):
-    """Forms of an image. OCI: an archive that podman, Docker and skopeo accept."""
+    """Forms of an image.
+
+    OCI: an archive that podman, Docker and skopeo accept.
+    """
 
     DIRECTORY = "directory"
     TAR = "tar"
@@ -43,13 +46,13 @@ _PROGRAMS = {
     Form.SQUASHFS: ("mksquashfs", "squashfs-tools"),
     Form.EROFS: ("mkfs.erofs", "erofs-utils"),
 }
-"""The program that makes each form, and its package."""
+"""Form -> (program that makes it, package of this program)."""
 
 
 def in_form(host: Host, image: Image, form: Form, *, progress: Callable[[str], None]) -> Path:
-    """Return the tree itself, or a file next to it in another form.
+    """Return the path of an image in a form: its tree, or a file. The file is made if it does not exist.
 
-    progress: called before a long step.
+    progress: is called with a message before a long step.
 
     Raises UnavailableError if the program for the form is missing, BusyError while another process makes
     forms of this image, DiskFullError, RunError.
@@ -97,14 +100,16 @@ def _run(host: Host, image: Image, form: Form, made: Path) -> None:
 def form_argv(form: Form, image: Image, made: Path, *, root: bool) -> list[str]:
     """Return the command line that makes a form.
 
-    root: False if all files in the tree belong to this user; they then become root's.
+    made: path of the file to make.
+    root: whether the owners of files are kept. If False, all files in the tree belong to this user, and
+        belong to root in the form.
     """
     tree, out = str(image.tree), str(made)
     match form:
         case Form.TAR:
             owner = ["--numeric-owner", *(() if root else ("--owner=0", "--group=0"))]
             kept = ["--xattrs", "--xattrs-include=security.capability"]
-            # Without access and change times, which the POSIX format would include.
+            # Access and change times are left out; by default, the POSIX format contains them.
             posix = ["--format=posix", "--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime"]
             what = [f"--file={out}", f"--directory={tree}", "."]
             return ["tar", "--create", "--sort=name", *posix, *owner, *kept, *what]

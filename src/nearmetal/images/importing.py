@@ -1,4 +1,4 @@
-"""Import an image that was made elsewhere, in any of several formats, as a tree."""
+"""Imports an image that was made elsewhere, in one of several formats, into the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DEV = ("--exclude=./dev/*", "--exclude=dev/*")
 
 
 class SourceKind(StrEnum):
-    """Formats of an image to import."""
+    """Formats from which an image can be imported."""
 
     DIRECTORY = "directory"
     OCI_LAYOUT = "OCI layout"
@@ -43,9 +43,11 @@ def import_image(
 ) -> Image:
     """Import an image into the store.
 
-    progress: called before every long step.
-    Raises UsageError if the path is no image or the name is taken, UnavailableError if the program that reads
-    it is missing, DiskFullError, RunError.
+    path: directory or file of the image.
+    name: name for the image in the store.
+    progress: is called with a message before every long step.
+    Raises UsageError if the path is no image or the name belongs to a built-in image, UnavailableError if the
+    program that reads the format is missing, BusyError, DiskFullError, RunError.
     """
     if checked_name(name) in builtin_names():
         raise UsageError(f"image {name} comes with nearmetal", remedy="give yours another name")
@@ -67,9 +69,9 @@ def import_image(
 
 
 def kind_of(host: Host, path: Path) -> SourceKind:
-    """Return the format of an image, by its contents, not by its name.
+    """Return the format of an image. It is determined from the content, not from the file name.
 
-    Raises UsageError.
+    Raises UsageError if the path cannot be read or has no known format.
     """
     if path.is_dir():
         return SourceKind.OCI_LAYOUT if (path / "oci-layout").is_file() else SourceKind.DIRECTORY
@@ -105,10 +107,12 @@ def _unpack(host: Host, name: str, kind: SourceKind, path: Path, work: Path) -> 
 
 
 def unpack_argvs(kind: SourceKind, path: Path, work: Path, *, root: bool) -> Iterator[tuple[list[str], str]]:
-    """Yield the commands, to be run in work, that make work/tree from a path; each with the package of its
-    program.
+    """Yield the commands that unpack an image to work/tree, in order, each with the package of its program.
 
-    Raises RunError.
+    path: path of the image.
+    work: directory in which the commands must be run; it contains an empty directory `tree`.
+    root: whether nearmetal runs as root, so that the owners of files are kept.
+    Raises RunError if the image cannot be unpacked.
     """
     tree = str(work / "tree")
     match kind:
@@ -136,9 +140,9 @@ def unpack_argvs(kind: SourceKind, path: Path, work: Path, *, root: bool) -> Ite
 
 
 def sif_offset(path: Path) -> int:
-    """Return the number of bytes before the squashfs in a SIF.
+    """Return the offset in bytes of the squashfs in a SIF file.
 
-    Raises RunError if it has none.
+    Raises RunError if the file contains none.
     """
     with (
         path.open("rb") as file,

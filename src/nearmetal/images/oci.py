@@ -1,5 +1,5 @@
-"""A tree as an archive that is both an OCI image layout (index.json) and a Docker archive (manifest.json),
-which podman, Docker, skopeo and umoci can read."""
+"""Writes an image as an archive that podman, Docker, skopeo and umoci can read: it is both an OCI image
+layout (index.json) and a Docker archive (manifest.json)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from pathlib import Path
 from ..model.record import JsonValue
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "loongarch64": "loong64"}
-"""Go's names of architectures, if they differ from the kernel's."""
+"""Names of architectures: the kernel's -> Go's, which images use. Architectures with equal names are left
+out."""
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _OCI = "application/vnd.oci.image"
 _CHUNK = 1 << 20
 
 
 def write_oci(layer: Path, archive: Path, name: str, epoch: int) -> None:
-    """Write an image with one layer.
+    """Write an archive of an image with one layer.
 
-    layer: an uncompressed tar file.
-    name: name under which the image is loaded.
-    epoch: date of all entries, Unix seconds.
+    layer: an uncompressed tar file with the tree.
+    archive: path of the archive, which must not exist.
+    name: name under which programs load the image.
+    epoch: date of all entries in Unix seconds.
     Raises OSError.
     """
     created = datetime.fromtimestamp(epoch, UTC).isoformat().replace("+00:00", "Z")

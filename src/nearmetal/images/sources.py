@@ -1,4 +1,5 @@
-"""Package sources of a build: the definition's own mirror, or else those of the machine's apt."""
+"""Chooses the package sources of a build: the mirror of the definition or, if it names none, the sources of
+this machine's apt."""
 
 from __future__ import annotations
 
@@ -13,9 +14,11 @@ _LIMIT = 30.0
 
 
 def resolved_suite(host: Host, definition: ImageDefinition) -> str:
-    """Return the name of the suite.
+    """Return the name of the suite from which an image is built, such as 'bookworm'.
 
-    Raises UnavailableError for HOST on a machine that has none.
+    If the definition's suite is HOST, this is the suite of this machine.
+
+    Raises UnavailableError if this machine has no suite.
     """
     if definition.suite != HOST:
         return definition.suite
@@ -29,7 +32,8 @@ def resolved_suite(host: Host, definition: ImageDefinition) -> str:
 
 
 def archive_lines(host: Host, definition: ImageDefinition) -> tuple[str, ...]:
-    """Return the last arguments of mmdebstrap: lines of sources.list, or a URI; empty for its default."""
+    """Return the last arguments of mmdebstrap: lines of sources.list, or a URI. Empty if mmdebstrap's default
+    is to be used."""
     if definition.mirror is not None:
         return (definition.mirror, *definition.sources)
     system, codename = _system(host)
@@ -40,11 +44,12 @@ def archive_lines(host: Host, definition: ImageDefinition) -> tuple[str, ...]:
 
 
 def own_archives(indexes: str, system: str, codename: str, suite: str) -> tuple[str, ...]:
-    """Return lines of sources.list for a suite: for the machine's own suite including its updates, for
-    another suite from the same archive.
+    """Return lines of sources.list for a suite, from the archives that this machine uses. For the suite of
+    this machine, they include its updates.
 
-    indexes: output of apt-get indextargets.
-    system, codename: those of the machine ('debian', 'bookworm').
+    indexes: output of `apt-get indextargets` in the format _INDEXES.
+    system, codename: distribution and suite of this machine ('debian', 'bookworm').
+    suite: suite of the image.
     """
     wanted = {codename: suite}
     if suite == codename:
@@ -52,8 +57,8 @@ def own_archives(indexes: str, system: str, codename: str, suite: str) -> tuple[
     found: dict[tuple[str, str], list[str]] = {}
     for line in indexes.splitlines():
         uri, release, origin, component = line.split("|") if line.count("|") == 3 else ("", "", "", "")
-        # Other archives may name the same suite; apt knows the origin of an archive once it has read its
-        # index.
+        # Archives of other origins may have a suite of the same name. The origin is empty until apt has read
+        # the index of an archive.
         if codename and release in wanted and origin.casefold() in ("", system):
             components = found.setdefault((uri, wanted[release]), [])
             if component not in components:

@@ -1,4 +1,5 @@
-"""Images on disk: one entry per key, either complete or absent. Names refer to entries.
+"""The store of images on disk. Each image is an entry with a key. An entry is complete or absent. Several
+names can refer to one entry.
 
 names/<name>.json    {"key": ...}
 trees/<key>/         an entry: tree/, image.json, forms/
@@ -32,13 +33,13 @@ RECORD = "image.json"
 
 @dataclass(frozen=True, kw_only=True)
 class TreeDescription:
-    """Description of a tree.
+    """Description of the tree of an image.
 
-    digest: SHA-256 of the tree, in hex.
-    origin: suite that it was built from, or format and name of the file that it was imported from.
-    created: UTC.
+    digest: SHA-256 of the tree in hex (digest.tree_digest).
+    origin: suite from which it was built, or format and name of the file from which it was imported.
+    created: time of creation in UTC, in ISO 8601 format.
     size: bytes on the disk.
-    packages: 'name version'; empty if the tree has no dpkg.
+    packages: 'name version' of each package that dpkg or pip installed.
     """
 
     digest: str
@@ -50,7 +51,7 @@ class TreeDescription:
 
 @dataclass(frozen=True, kw_only=True)
 class Image(TreeDescription):
-    """A complete image.
+    """An image in the store.
 
     key: key of its entry.
     directory: directory of the entry.
@@ -66,20 +67,23 @@ class Image(TreeDescription):
 
 
 def definition_key(definition: ImageDefinition, suite: str) -> str:
-    """Return the key of a definition's entry. Two names with the same definition share it.
+    """Return the key of the entry for a definition: a SHA-256 in hex of everything in it except the name.
+    Images with equal definitions share one entry.
 
-    suite: name of the suite, with HOST resolved.
+    suite: name of the suite, from sources.resolved_suite().
     """
     content = {**asdict(definition), "suite": suite, "packages": sorted(set(definition.packages))}
     del content["name"]
     if definition.expired is Expired.REFUSE:
-        del content["expired"]  # as the keys of images were before there was a choice
+        del content["expired"]  # keeps the keys of images that were built before this setting existed
+    if not definition.pip:
+        del content["pip"]
     text = json.dumps([FORMAT, platform.machine(), content], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def checked_name(name: str) -> str:
-    """Return the name if it is valid.
+    """Return the name of an image unchanged if it is valid.
 
     Raises UsageError if it is not.
     """
@@ -93,7 +97,8 @@ def checked_name(name: str) -> str:
 
 
 class ImageStore:
-    """The images in a directory, which is created if missing, and used by nearmetal only."""
+    """The store in a directory. The directory is created when it is needed, and must be used by nearmetal
+    only."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -101,7 +106,9 @@ class ImageStore:
     def find(self, name: str, key: str | None) -> Image | None:
         """Return the image with a name; None if there is none.
 
-        key: key of its definition; None for the image last built or imported under the name.
+        key: key of the entry, from definition_key(); None for the entry that was last built or imported under
+            this name.
+        Raises UsageError if the key is None and the name is not valid.
         """
         if key is None:
             try:
@@ -111,7 +118,8 @@ class ImageStore:
         return self._entry(name, key)
 
     def all(self) -> tuple[Image, ...]:
-        """Return every image that has a name, sorted by name."""
+        """Return the image of every name, sorted by name. An image with several names occurs several
+        times."""
         names = sorted(p.stem for p in (self.directory / "names").glob("*.json"))
         return tuple(image for name in names if (image := self.find(name, None)) is not None)
 
@@ -129,9 +137,10 @@ class ImageStore:
 
     @contextmanager
     def making(self, name: str, key: str) -> Iterator[Path]:
-        """Yield an empty directory in which an entry is made. It is removed on exit, unless adopted.
+        """Lock the key of an entry and yield an empty directory in which the entry can be made. On exit, the
+        directory is removed unless adopt() has taken it.
 
-        Processes left by an earlier maker that was killed are ended.
+        If an earlier process that made the entry was killed, the processes that it left are killed first.
         Raises BusyError while another process makes the entry.
         """
         work = self.directory / "making" / key
@@ -149,7 +158,11 @@ class ImageStore:
                 remove_tree(work)
 
     def adopt(self, name: str, key: str, work: Path, made: TreeDescription) -> Image:
-        """Store the entry that was made in work/tree under the name."""
+        """Store the image that was made in work/tree, and let a name refer to it. If the store contains an
+        entry with this key already, that entry is used.
+
+        work: directory from making().
+        """
         (work / RECORD).write_text(json.dumps(asdict(made), indent=1))
         target = self.directory / "trees" / key
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -169,7 +182,7 @@ class ImageStore:
         aside.replace(file)
 
     def require(self, name: str) -> Image:
-        """Return the image last built or imported under the name.
+        """Return the image that was last built or imported under a name.
 
         Raises UsageError if there is none.
         """
@@ -181,9 +194,9 @@ class ImageStore:
         return image
 
     def remove(self, name: str) -> Image:
-        """Remove a name, and its entry if no other name points to it. Returns the image.
+        """Remove a name, and also its entry if no other name refers to it. Return the removed image.
 
-        Raises UsageError if there is none, BusyError while a run uses it.
+        Raises UsageError if there is none, BusyError while a run uses the entry.
         """
         image = self.require(name)
         others = [i for i in self.all() if i.key == image.key and i.name != name]
@@ -201,7 +214,7 @@ class ImageStore:
 
 @contextmanager
 def in_use(image: Image) -> Iterator[None]:
-    """Keep the image from being removed until exit."""
+    """Prevent the removal of an image until exit, by a shared lock."""
     with (image.directory / RECORD).open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         yield
@@ -209,9 +222,11 @@ def in_use(image: Image) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Lock a file by flock until exit. The lock ends with its process, even with kill -9.
+    """Hold an exclusive flock(2) on a file until exit. The kernel releases it if the process is killed.
 
-    Raises BusyError if another process has it.
+    path: path of the file, which is created if it is missing.
+    what: beginning of the error message.
+    Raises BusyError if another process has locked the file.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -225,18 +240,22 @@ def locked(path: Path, what: str) -> Iterator[None]:
 
 
 def making_label(key: str) -> str:
-    """Return the label of the processes that make an entry of the store."""
+    """Return the label for processes by which this process makes an entry."""
     return f"nearmetal-image-{os.getpid()}-{key[:12]}"
 
 
 def _end_dead_maker(lock: Path) -> None:
-    """End the processes of a maker that was killed. The caller holds the lock."""
+    """Kill the processes that were left by an earlier, killed maker of an entry.
+
+    lock: lock file of the entry, which contains their label. The caller must hold the lock.
+    """
     if label := lock.read_text():
         processes.kill_labelled(label)
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a tree if it exists. Directories that their owner may not write to are made writable first."""
+    """Remove a directory and everything in it. Does nothing if it does not exist. Without root, directories
+    that are not writable are made writable first."""
     if not path.exists():
         return
     if os.geteuid() != 0:

@@ -32,7 +32,12 @@ ALL = "all"
 
 @dataclass
 class _Group:
-    """hosts: variables by name, with the position of each; own: variables of the group."""
+    """A group of an inventory, merged from all its sections in the file.
+
+    hosts: variables of each host by name, with their positions in the file.
+    own: variables of the group.
+    children: position of each child group's name.
+    """
 
     hosts: dict[str, dict[str, Scalar]] = field(default_factory=dict)
     own: dict[str, Scalar] = field(default_factory=dict)
@@ -40,7 +45,7 @@ class _Group:
 
 
 def from_groups(root: MapNode, file: str, problems: Problems) -> Inventory:
-    """Return the nodes of an inventory as YAML. Mistakes are added to problems."""
+    """Return the nodes of a YAML inventory of Ansible. Mistakes are added to problems."""
     groups: dict[str, _Group] = {}
     _walk(root, (), groups, problems)
     return _joined(groups, file, problems)
@@ -121,14 +126,16 @@ def expand_pattern(text: str) -> Iterator[str]:
         width = len(low) if low.startswith("0") else 0
         values = [f"{n:0{width}d}" for n in range(int(low), int(high) + 1, step)]
     else:
+        if high < low:
+            raise ValueMistake(f'"{text[:60]}": {found[0]} is not a range of letters in alphabetical order')
         values = [chr(c) for c in range(ord(low), ord(high) + 1, step)]
     for value in values:
         yield from expand_pattern(f"{text[: found.start()]}{value}{text[found.end() :]}")
 
 
 def _joined(groups: Mapping[str, _Group], file: str, problems: Problems) -> Inventory:
-    """Return the nodes of all groups. Variables of a host win over those of its groups, and those of a group
-    over those of the groups around it."""
+    """Return the nodes of all groups. Variables of a host override those of its groups, and variables of a
+    group override those of its parents."""
     parents: dict[str, list[str]] = {}
     for name, group in groups.items():
         for child in group.children:
@@ -158,11 +165,13 @@ def _joined(groups: Mapping[str, _Group], file: str, problems: Problems) -> Inve
 
 
 def _around(names: Iterable[str], parents: Mapping[str, list[str]]) -> list[str]:
-    """Return these groups and all groups around them, each before the groups around it. Circles are followed
-    once.
+    """Return these groups and all their ancestors, each group before its parents. A cycle of groups is
+    followed once.
 
-    Of groups that do not contain each other, the last in the order of the alphabet comes first, as its
-    variables win in Ansible.
+    parents: names of the parent groups of each group.
+
+    Of two groups that do not contain each other, the one that is last in alphabetical order comes first,
+    because its variables override those of the other one in Ansible.
     """
     found: list[str] = []
     begun: set[str] = set()

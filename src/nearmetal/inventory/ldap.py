@@ -9,7 +9,6 @@ from urllib.parse import unquote, urlsplit
 
 from ..errors import RunError, UnavailableError, UsageError
 from ..model.inventory import MOST, Inventory, InventoryNode, expand_names
-from ..model.keys import ValueMistake
 
 FILTER = "(objectClass=ipHost)"
 SECONDS = 20
@@ -20,11 +19,12 @@ _ADDRESS = re.compile(r"[A-Za-z0-9.:%_-]{1,254}")
 def from_ldap(url: str) -> Inventory:
     """Return the hosts of an LDAP directory, read without a password.
 
-    url: ldap://HOST[:PORT]/BASE, and behind two more question marks SCOPE?FILTER (RFC 4516), such as
-        ldap://dir.example/ou=hosts,dc=example??sub?(cn=node*). Without a filter: the class ipHost.
+    url: ldap://HOST[:PORT]/BASE[??SCOPE?FILTER] (RFC 4516), such as
+        ldap://dir.example/ou=hosts,dc=example??sub?(cn=node*). Without a filter, entries of the class ipHost
+        are returned.
 
-    Raises UsageError for an unusable URL, UnavailableError without the package ldap3, and RunError if the
-    server does not answer or refuses.
+    Raises UsageError for an unusable URL or an entry without a usable name, UnavailableError without the
+    package ldap3, and RunError if the server does not answer or refuses.
     """
     server, base, scope, wanted = parse_url(url)
     try:
@@ -92,7 +92,7 @@ def nodes_of(entries: Iterable[Mapping[str, Any]], url: str) -> tuple[InventoryN
         names, addresses = _texts(entry.get("cn")), _texts(entry.get("ipHostNumber"))
         try:
             (name,) = expand_names(names[0]) if names else ("",)
-        except ValueMistake:
+        except ValueError:  # no name, or a set of several
             name = ""
         if not name:
             raise UsageError(f"an entry has no usable name in cn: {names[:1]}", where=url)

@@ -23,7 +23,7 @@ _FLAGS = {
     "%": "",
     "-": "",
 }
-"""Characters that sinfo appends to a state."""
+"""States by the character that sinfo appends for them; '' for a state in which a node can be used."""
 
 
 def from_slurm(host: Host, partition: str) -> Inventory:
@@ -95,7 +95,8 @@ def parse_sinfo(text: str, source: str) -> Inventory:
 
 
 def _unusable(state: str) -> str:
-    """Return why a node cannot be used: the parts of its state that say so; '' if it can."""
+    """Return why a node in this state cannot be used, with the parts of the state that exclude it; '' if it
+    can be used."""
     flags = {"NOT_RESPONDING": "*" in state}
     parts = [*state.replace("*", "").upper().split("+"), *(name for name, is_set in flags.items() if is_set)]
     bad = [part for part in parts if part.startswith(_UNUSABLE)]
@@ -103,7 +104,7 @@ def _unusable(state: str) -> str:
 
 
 def _of_partition(found: Inventory, partition: str) -> Inventory:
-    """Return the usable nodes, of one partition if it is named."""
+    """Return the usable nodes of a partition; '' for all partitions. Raises UsageError for an unknown one."""
     known = {group for node in found.nodes for group in node.groups}
     if partition and partition not in known:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Finds out which kind of inventory a text on the command line names, and reads it."""
+"""Determines which kind of inventory an argument of the command line names, and reads it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TAKES = (
 def load_inventory(source: str, host: Host) -> Inventory:
     """Return the nodes that a source lists.
 
-    source: the path of a YAML file of nearmetal or Ansible (.yaml, .yml), of an INI file of Ansible (any
-        other name), 'slurm' or 'slurm:PARTITION', or a URL of an LDAP server.
+    source: the path of a YAML file of nearmetal or Ansible (.yaml, .yml, .json), of an INI file of Ansible
+        (any other name), 'slurm' or 'slurm:PARTITION', or a URL of an LDAP server.
     host: the machine where the commands of Slurm are run.
 
     Raises InventoryError with file, line and column for mistakes in a file, UsageError if there is no such

@@ -89,11 +89,18 @@ def _add(found: dict[str, InventoryNode], text: str, mark: Mark, entry: Node, pr
 
 
 def _config(node: Node, file: str, problems: Problems) -> str | None:
-    """Return the path of a file for ssh -F. A relative path counts from the directory of the inventory."""
+    """Return the path of a file for ssh -F; None with a mistake in `problems` if there is no such file.
+
+    A relative path is relative to the directory of the inventory.
+    """
     if not isinstance(node, Scalar) or node.null:
         problems.add(node.mark, (SSH_CONFIG,), "the path of a file for ssh -F is wanted here")
         return None
-    path = FilePath(file).resolve().parent / FilePath(node.text).expanduser()
+    directory = FilePath(file).resolve().parent
+    try:
+        path = directory / FilePath(node.text).expanduser()
+    except RuntimeError:  # '~name' of an unknown user, so it can only be the name of a directory
+        path = directory / node.text
     if not path.is_file():
         problems.add(node.mark, (SSH_CONFIG,), f"there is no file {path}")
         return None

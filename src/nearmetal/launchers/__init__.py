@@ -1,7 +1,7 @@
-"""Build the command line and environment of an MPI launch from a job, which is the ranks, their hosts and a
-transport. The only commands that this package runs are those that find the installed MPI.
+"""Builds the command line and environment variables of an MPI launch from an MpiJob: ranks, hosts, transport.
 
-It does not know how an instance is started, or what the ranks run.
+This package runs commands only to find the installed MPI. It does not depend on how instances are started and
+on what the ranks run.
 """
 
 from .installed import MPI_PACKAGES, InstalledMpi, find_mpi, mpi_of_compiler, programs_of

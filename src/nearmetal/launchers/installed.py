@@ -23,16 +23,17 @@ _NAMES = {
     Mpi.OPENMPI: (("mpirun", "mpicc"), ("mpirun.openmpi", "mpicc.openmpi")),
     Mpi.MPICH: (("mpirun", "mpicc"), ("mpirun.mpich", "mpicc.mpich"), ("mpiexec.hydra", "mpicc")),
 }
-"""Names of mpirun and its compiler wrapper: those of a single MPI, and Debian's names if there are
-several."""
+"""Names of mpirun and of the compiler wrapper, in the order of search: first the usual ones, then Debian's
+names for several MPIs side by side."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstalledMpi:
     """An installed MPI.
 
-    mpicc: name or path of the compiler wrapper.
     version: major, minor, patch.
+    mpirun: path of mpirun.
+    mpicc: name of the compiler wrapper.
     """
 
     kind: Mpi
@@ -46,17 +47,17 @@ class InstalledMpi:
         return f"{'Open MPI' if self.kind is Mpi.OPENMPI else 'MPICH'} {'.'.join(map(str, self.version))}"
 
     def compiled_by(self, output: str) -> bool:
-        """Return whether a compiler belongs to this kind of MPI.
+        """Return whether a compiler wrapper belongs to this kind of MPI.
 
-        output: the name of the MPI, as printed by the compiler.
+        output: as for mpi_of_compiler().
         """
         found = mpi_of_compiler(output)
         return found is not None and found[0] is self.kind
 
     def launch(self, job: MpiJob) -> Launch:
-        """Return the command line and environment of a launch.
+        """Return the command line and environment variables of a launch.
 
-        Raises UsageError if the ranks do not fit their hosts.
+        Raises UsageError if the number of ranks does not match the hosts.
         """
         match self.kind:
             case Mpi.OPENMPI:
@@ -68,9 +69,10 @@ class InstalledMpi:
 
 
 def mpi_of_compiler(output: str) -> tuple[Mpi, tuple[int, int, int]] | None:
-    """Return kind and version of the MPI that a compiler belongs to; None for another MPI.
+    """Return kind and version of the MPI to which a compiler wrapper belongs; None if it is neither Open MPI
+    nor MPICH.
 
-    output: the compiler's output, 'Open MPI 4.1.4 (Language: C)' or 'mpicc for MPICH version 4.0.2'.
+    output: version output of the wrapper: 'Open MPI 4.1.4 (Language: C)', 'mpicc for MPICH version 4.0.2'.
     """
     m = _COMPILER.search(output)
     if m is None:
@@ -79,10 +81,11 @@ def mpi_of_compiler(output: str) -> tuple[Mpi, tuple[int, int, int]] | None:
 
 
 def programs_of(which: Callable[[str], str | None], wanted: Mpi | None) -> tuple[str | None, str]:
-    """Return the path of mpirun (None if missing) and the name of the compiler wrapper.
+    """Return the path of mpirun, None if it is missing, and the name of the compiler wrapper.
 
-    Neither is run, so this also works for an image.
-    wanted: as in find_mpi.
+    The programs are not run, so this also works for programs in an image.
+    which: returns the path of a program, None if it is missing.
+    wanted: kind of MPI; None for the one of the program `mpirun`.
     """
     # Prefer the compiler that is named after its MPI: mpicc may belong to the other one.
     names = sorted(_NAMES[wanted], key=lambda n: n[1] == "mpicc") if wanted is not None else []
@@ -94,9 +97,10 @@ def programs_of(which: Callable[[str], str | None], wanted: Mpi | None) -> tuple
 
 
 def find_mpi(host: Host, wanted: Mpi | None) -> InstalledMpi:
-    """Find the MPI of the requested kind; None for the kind that mpirun belongs to.
+    """Find the MPI on this machine.
 
-    Raises UnavailableError, which names what to install.
+    wanted: kind of MPI; None for the one of the program `mpirun`.
+    Raises UnavailableError if there is none. Its remedy names the packages to install.
     """
     output: dict[str, str] = {}
     for kind in (wanted,) if wanted is not None else tuple(Mpi):

@@ -1,4 +1,4 @@
-"""The data of an MPI launch, independent of the MPI implementation."""
+"""The input and the result of a launcher, independent of the MPI implementation."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from ..model.record import JsonValue
 from ..model.study import SingleCopy, Transport
 
 JOB_VARIABLE = "NEARMETAL_JOB"
-"""Set to MpiJob.scratch in the environment of every rank, so that the ranks of one launch can be found."""
+"""Environment variable of every rank. Its value is MpiJob.scratch, so that the ranks of one launch can be
+found."""
 
 
 def everywhere(scratch: str) -> dict[str, str]:
-    """Return the environment variables of mpirun, its daemons and the ranks of one launch.
+    """Return the environment variables that mpirun, its daemons and the ranks of one launch all need.
 
     scratch: as in MpiJob.
     """
     return {
-        # Not /tmp, where another user's session directory may be in the way.
+        # Not /tmp, where a session directory of another user may have the same name.
         "TMPDIR": scratch,
         JOB_VARIABLE: scratch,
-        # hwloc's probes through X11 or OpenCL only cost start-up time. So does loading its plugins, which
-        # load libxml2 and its character tables: a tenth of a launch.
+        # hwloc's probes by X11 or OpenCL, and its plugins, only lengthen the start. The plugins load libxml2
+        # and its character tables, which takes a tenth of a launch.
         "HWLOC_COMPONENTS": "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero",
         "HWLOC_PLUGINS_PATH": "/proc/self/no-plugins",
     }
@@ -31,7 +32,11 @@ def everywhere(scratch: str) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class HostSlots:
-    """A host of an MPI job, and the number of ranks on it."""
+    """A host of an MPI job.
+
+    host: host name.
+    slots: number of ranks on it.
+    """
 
     host: str
     slots: int
@@ -39,21 +44,23 @@ class HostSlots:
 
 @dataclass(frozen=True, kw_only=True)
 class MpiJob:
-    """An MPI program and where its ranks run.
+    """An MPI program, and where and how its ranks run.
 
-    argv: the program of every rank.
-    box: path of nm-box on the system where mpirun runs.
+    argv: command line of every rank.
+    box: path of nm-box in the file system that mpirun sees.
+    ranks: number of ranks.
     interface: network interface that TCP between ranks may use.
-    scratch: directory for session files. Its path must be short, since names of sockets in it have at most
-        108 bytes.
-    hosts: empty if all ranks run where mpirun itself runs.
-    agent: command line of the agent that starts daemons on hosts.
-    entering: whether the ranks are started where mpirun runs and then enter their instances. This is needed
-        because MPI lets only ranks of one host share memory.
+    scratch: directory for session files. Its path must be short, because the paths of sockets in it are
+        limited to 108 bytes.
+    hosts: hosts of the ranks; empty if all ranks run where mpirun runs.
+    agent: command line of the agent by which mpirun starts its daemons on the hosts.
+    entering: whether the ranks are started where mpirun runs, and then enter their instances. MPI then takes
+        them for ranks of one host, which can share memory.
     hub_interface, hub_address: interface and address at which the daemons reach mpirun.
-    forward: names of variables to pass to the ranks, in addition to those that the launcher sets.
-    shared_memory: directory for segments that all ranks see; empty for the library's default.
-    yields: whether a waiting rank yields its CPU, because another rank runs on the same CPU.
+    forward: names of environment variables that are passed to the ranks, in addition to those of the
+        launcher.
+    shared_memory: directory for shared memory segments, which all ranks see; empty for the default of MPI.
+    yields: whether a waiting rank yields its CPU to another rank on the same CPU.
     """
 
     argv: tuple[str, ...]
@@ -73,7 +80,7 @@ class MpiJob:
     yields: bool = False
 
     def check(self) -> None:
-        """Check that the ranks fit their hosts.
+        """Check that the hosts have as many slots as there are ranks.
 
         Raises UsageError if they do not.
         """
@@ -85,8 +92,9 @@ class MpiJob:
 class Launch:
     """A launch of an MPI program.
 
-    argv, env: command line and environment.
-    transport: the settings that were fixed, for the record.
+    argv: command line.
+    env: environment variables.
+    transport: MPI and its settings for the transport, for the record of the trial.
     """
 
     argv: tuple[str, ...]

@@ -1,7 +1,8 @@
-"""MPICH with Hydra. One transport is selected explicitly, so that both sides of a comparison use the same.
+"""Launches by MPICH with Hydra. The transport is selected explicitly, so that all environments of a
+comparison use the same one.
 
-Inside a host, some builds of MPICH use their own shared memory, and others (Debian's) that of UCX. NOLOCAL
-leaves only UCX or libfabric."""
+For ranks on one host, some builds of MPICH use their own shared memory, and others (Debian's) that of UCX.
+With MPIR_CVAR_NOLOCAL, they use only UCX or libfabric."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ def version(text: str) -> tuple[int, int, int] | None:
 
 
 def _fixed(job: MpiJob) -> dict[str, str]:
-    """Return the variables that select the transport. Variables for libraries that MPICH was built without
-    have no effect."""
+    """Return the environment variables that select the transport. Some are for libraries with which MPICH may
+    not be built; these have no effect then."""
     fixed = {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": job.interface}
     if job.transport is Transport.TCP:
         fixed |= {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": job.interface}
     elif job.single_copy is SingleCopy.CMA:
-        # Before 4.2, MPICH's own shared memory has no CMA, but that of UCX has.
+        # Before 4.2, MPICH's own shared memory does not support CMA, but that of UCX does.
         fixed |= {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "posix,cma,self", "MPIR_CVAR_CH4_CMA_ENABLE": "1"}
     else:
         fixed |= {"MPIR_CVAR_NOLOCAL": "0", "UCX_TLS": "posix,self", "MPIR_CVAR_CH4_CMA_ENABLE": "0"}
@@ -34,9 +35,10 @@ def _fixed(job: MpiJob) -> dict[str, str]:
 
 
 def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launch:
-    """Return the command line and environment of one launch. Hydra passes its whole environment to the ranks.
+    """Return the command line and environment variables of a launch. MpiJob.forward is not used, because
+    Hydra passes its whole environment to the ranks.
 
-    Raises UsageError if the ranks do not fit their hosts.
+    Raises UsageError if the number of ranks does not match the hosts.
     """
     job.check()
     fixed = _fixed(job)

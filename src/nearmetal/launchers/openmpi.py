@@ -1,5 +1,5 @@
-"""Open MPI 4 and 5: pml ob1 and one explicitly selected transport, so that both sides of a comparison use the
-same."""
+"""Launches by Open MPI 4 and 5. The transport (pml ob1 and one btl) is selected explicitly, so that all
+environments of a comparison use the same one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from .job import JOB_VARIABLE, Launch, MpiJob, everywhere
 _VERSION = re.compile(r"\(?Open MPI\)? v?(\d+)\.(\d+)\.(\d+)")
 
 _POLLED = ("mpi_event_tick_rate", "1")
-"""Sockets are polled at least every microsecond.
+"""Parameter by which Open MPI polls its sockets at least every microsecond.
 
-If both ranks of a pair connect at the same time, which a link with a delay makes likely, Open MPI drops one
-connection and may then count no user of its event loop. For the rest of the job it would poll the sockets
-only every 10 ms, which makes short messages a hundred times slower in some launches and not in others.
+It works around a fault of Open MPI. If both ranks of a pair connect at the same time, which is likely on a
+link with a delay, Open MPI drops one connection, and its counter of event loop users may become zero. It then
+polls the sockets only every 10 ms for the rest of the job: short messages are a hundred times slower, in some
+launches and not in others.
 """
 
 
@@ -27,9 +28,10 @@ def version(text: str) -> tuple[int, int, int] | None:
 
 
 def _single_copy(wanted: SingleCopy, major: int) -> tuple[str, str]:
-    """Return the parameter that selects the single-copy mechanism.
+    """Return name and value of the MCA parameter that selects the single-copy mechanism of shared memory.
 
-    Open MPI 5 ignores the parameter of version 4, and uses CMA by default; it selects a component of smsc.
+    Open MPI 5 ignores the parameter of version 4, and uses CMA by default. There, the parameter selects a
+    component of smsc.
     """
     if major < 5:
         return "btl_vader_single_copy_mechanism", wanted.value
@@ -37,12 +39,13 @@ def _single_copy(wanted: SingleCopy, major: int) -> tuple[str, str]:
 
 
 def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launch:
-    """Return the command line and environment of one launch.
+    """Return the command line and environment variables of a launch.
 
-    The single-copy mechanism (CMA) is always set, and off unless requested: containers may forbid it, and it
-    alone changes 4 MiB bandwidth by a factor of 1.6. Ranks are bound by nm-rank or by themselves, never by
-    mpirun, which would bind the first rank of every instance to the same CPU.
-    Raises UsageError if the ranks do not fit their hosts.
+    The single-copy mechanism (CMA) is switched off unless the job requests it, because containers may forbid
+    it, and it alone changes the bandwidth of 4 MiB messages by a factor of 1.6. mpirun must not bind ranks to
+    CPUs, because it would bind the first rank of every instance to the same CPU. nm-rank or the program binds
+    them.
+    Raises UsageError if the number of ranks does not match the hosts.
     """
     job.check()
     major = mpi_version[0]
@@ -67,8 +70,8 @@ def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launc
     argv = [mpirun, "--bind-to", "none"]
     if job.entering:
         # The ranks are in other network namespaces than their daemon, which by default listens on loopback
-        # only. Set the parameters by their names in PMIx 4, and for Open MPI 4 also in PMIx 3. The names of
-        # PMIx 3 make Open MPI 5 fail.
+        # only. The parameters have different names in PMIx 4 and PMIx 3. Open MPI 4 may use either, so both
+        # are set. Open MPI 5 fails if the names of PMIx 3 are set.
         for part in ("base", "tcp") if major < 5 else ("base",):
             env[f"PMIX_MCA_ptl_{part}_if_include"] = job.hub_interface
             env[f"PMIX_MCA_ptl_{part}_remote_connections"] = "1"
@@ -90,7 +93,7 @@ def launch(job: MpiJob, mpirun: str, mpi_version: tuple[int, int, int]) -> Launc
     else:
         argv += ["--oversubscribe"]
         if major < 5:
-            # Without remote hosts there are no daemons to reach, so loopback is enough. It always exists.
+            # Without other hosts there are no daemons, so the loopback interface suffices. It always exists.
             mca += [("plm", "isolated"), ("oob_tcp_if_include", "lo")]
     for key, value in mca:
         argv += ["--mca", key, value]

@@ -1,4 +1,5 @@
-"""Checks, from the reports of the ranks, that each rank runs where the placement requires it."""
+"""Checks that each rank runs on the host and the CPUs that the placement requires, from the reports of the
+ranks."""
 
 from __future__ import annotations
 
@@ -12,18 +13,19 @@ READ_LOG = "read the trial's log"
 
 
 class PlacementDiffers(TrialFailedError):
-    """A launch succeeded, but its ranks are not where they should be. Open MPI 5 with oversubscription, for
-    example, has put all ranks on the first host without an error message."""
+    """A launch succeeded, but its ranks do not run where the placement requires it. For example, Open MPI 5
+    with oversubscription has started all ranks on the first host, without an error message."""
 
 
 def verify_places(
     places: Sequence[RankPlace], placement: Placement, cpus: Sequence[Sequence[int]], hosts: Sequence[str]
 ) -> None:
-    """Check the places that the ranks of a launch have reported.
+    """Check the hosts and CPUs that the ranks of a launch have reported.
 
-    places: one for each rank.
-    cpus: CPUs that each rank may use, by rank.
-    Raises PlacementDiffers, with the first rank that runs elsewhere.
+    places: reports of the ranks.
+    cpus: required CPUs of each rank, by rank.
+    hosts: required host name of each instance.
+    Raises PlacementDiffers if a report is missing, or for the first rank that runs elsewhere.
     """
     if sorted(p.rank for p in places) != list(range(placement.ranks)):
         raise PlacementDiffers(

@@ -1,5 +1,5 @@
-"""Checks that the ranks communicate by the requested transport. The check uses what the kernel reports about
-their processes, not the settings of the MPI library."""
+"""Checks that the ranks communicate by the requested transport. The check uses the kernel's information about
+their processes (TCP connections and shared mappings), not the settings of the MPI library."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ SEEN = {
     Transport.TCP: "TCP connections between ranks",
     Transport.SHM: "memory shared by ranks, no TCP between them",
 }
-"""Text in the record when a transport was observed."""
+"""Text for the record by which an observed transport is described."""
 ONE_RANK = "nothing: a single rank sends no message to another"
 NOT_SEEN = "nothing: the program ended before its ranks could be inspected"
 
 
 class TransportDiffers(TrialFailedError):
-    """Raised if a launch succeeded, but its ranks do not communicate over the transport that their
-    environment requires."""
+    """A launch succeeded, but its ranks do not communicate by the transport that their environment
+    requires."""
 
 
 def links_between(held: Mapping[int, RankHolds]) -> frozenset[Link]:
-    """Return the TCP connections between ranks. Each connection appears twice, once from each end."""
+    """Return the TCP connections between ranks. Each connection occurs twice: as seen from either end.
+
+    held: connections and memory of each rank.
+    """
     return frozenset(
         link
         for one, other in permutations(held, 2)
@@ -38,11 +41,14 @@ def links_between(held: Mapping[int, RankHolds]) -> frozenset[Link]:
 def verify_transport(
     held: Mapping[int, RankHolds], wanted: Transport, ranks: int, *, connected: bool
 ) -> str | None:
-    """Return the observed transport, for the record; None if it is too early to decide.
+    """Check the transport of the ranks, and return a text about the observed transport for the record; None
+    if it is too early to decide.
 
-    held: connections and memory of each rank whose process was found.
-    connected: whether every pair of ranks has communicated by now, so that a connection or shared memory that
-        is missing will not appear later.
+    held: connections and memory of each rank whose processes were found.
+    wanted: the required transport.
+    ranks: number of ranks.
+    connected: whether every pair of ranks has already communicated. A connection or shared memory that is
+        still missing is then an error.
 
     Raises TransportDiffers, with the first rank that uses another transport.
     """

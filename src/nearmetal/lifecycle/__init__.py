@@ -1,6 +1,6 @@
 """Checkpoint, restart and migration: names, phases, evaluation of probes, prediction, and choice of a method.
 
-Pure: it does no I/O and knows no backend.
+Pure: it does no I/O and does not depend on backends.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from .prediction import Estimate, Prediction
 
 
 class Bounded(StrEnum):
-    """The time that a bound is about."""
+    """The time to which a bound applies."""
 
     DOWNTIME = "downtime"
     TOTAL = "total"
@@ -29,7 +29,7 @@ class Bounded(StrEnum):
 class Candidate:
     """A method that may be chosen.
 
-    refused: why the instance cannot be moved by it; empty if it can.
+    refused: why the instance cannot be moved by this method; empty if it can.
     """
 
     prediction: Prediction
@@ -53,11 +53,12 @@ def choose(bound: float, candidates: Sequence[Candidate], of: Bounded = Bounded.
 
     A prediction keeps the bound if the upper end of its interval does. Among those that keep a bound on the
     downtime, the shortest move is chosen; among those that keep a bound on the total time, the shortest
-    downtime. Methods whose instance is lost with the connection are chosen only if no other keeps the bound.
-    If none does, the method that comes closest is chosen.
+    downtime. Methods that lose the instance if the connection breaks (Method.fetches_later) are chosen only
+    if no other method keeps the bound. If none does, the method that comes closest is chosen.
 
     bound: seconds.
-    of: what must not take longer.
+    of: the time to which the bound applies.
+
     Raises ValueError if no method is left to choose from.
     """
     able = [c.prediction for c in candidates if not c.refused]

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from ..errors import RunError
 
 SHRINKS = 0.9
-"""A round that has to send at least this share of the round before no longer shrinks."""
+"""Rounds no longer shrink if one has to send at least this share of the bytes of the round before."""
 _SHOWN = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class CopyRound:
-    """One time that memory was sent while the instance ran.
+    """One round of a pre-copy, in which memory is sent while the instance runs.
 
     left: bytes that had to be sent when the round began.
     throttle: share of the time for which the mechanism kept the CPUs of the instance from running.
@@ -24,14 +24,14 @@ class CopyRound:
     throttle: float = 0.0
 
     def record(self) -> tuple[int, float]:
-        """Return the form in a record."""
+        """Return (left, throttle), the form in which a round is stored in a record."""
         return self.left, self.throttle
 
     @classmethod
     def from_record(cls, record: object) -> CopyRound:
-        """Return the round of a record.
+        """Return the round that record() has stored, as read from JSON.
 
-        Raises ValueError for anything else.
+        Raises ValueError if it is not a round.
         """
         match record:
             case [int(left), int(throttle) | float(throttle)]:
@@ -44,7 +44,7 @@ class Convergence:
     """How the rounds of one move went.
 
     alone: whether they became smaller without a throttle.
-    evidence: what shows it, as text without a full stop.
+    evidence: the sizes of the rounds and their throttle, as text without a full stop.
     """
 
     alone: bool
@@ -52,7 +52,7 @@ class Convergence:
 
 
 class NotConvergedError(RunError):
-    """A pre-copy did not end in its time, and the instance continues at its source.
+    """A pre-copy did not end within its time limit, and the instance continues at its source.
 
     copied: its rounds.
     """
@@ -63,7 +63,9 @@ class NotConvergedError(RunError):
 
 
 def convergence(rounds: Sequence[CopyRound]) -> Convergence:
-    """Return how the rounds of one move went, in the order in which they were sent.
+    """Return how the rounds of one move went.
+
+    rounds: in the order in which they were sent.
 
     Raises ValueError if there are none.
     """

@@ -13,8 +13,10 @@ SAMPLED = 1024
 """Number of pages in a sample."""
 _Z = 1.96
 _CURVED = 1.5
-"""Ratio of the rates of the first two looks above which most of the dirtied pages had been dirtied before the
-first look. It is 1 for a constant rate, and 2 if the second look finds no further page."""
+"""Largest usable ratio of the mean dirty rate until the first look to that until the second look.
+
+The ratio is 1 for a constant rate, and 2 if the second look finds no further page. Above the limit, most of
+the pages were dirtied before the first look, so the rate may have been much higher than measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +24,7 @@ class PageSample:
     """Pages that were drawn at random from the memory of an instance and read several times.
 
     memory: bytes of all pages from which they were drawn.
+    pages: number of drawn pages.
     empty: number of drawn pages that contained only zeros.
     looks: times of reading in seconds after the first reading, in ascending order, each with the number of
         pages whose content had changed by then.
@@ -82,7 +85,9 @@ def _limit(half: Estimate, last: Estimate, new: Estimate, memory: float) -> Esti
     """Return the limit of D(t) from its values at T/2 and T.
 
     D(t) is taken as h (1 - exp(-t/s)): with r = D(T) / D(T/2) - 1 = exp(-T/2s), h = D(T) / (1 - r²).
-    new: what was dirtied between T/2 and T only.
+    half, last: D(T/2) and D(T), in bytes.
+    new: bytes that were dirtied between T/2 and T only.
+    memory: upper bound of the limit, in bytes.
     """
 
     def limit(reached: float, growth: float) -> float:
@@ -113,10 +118,11 @@ def guest_conditions(
     bound: float,
     most: float | None = None,
 ) -> Conditions:
-    """Return what is known before a guest is moved or written.
+    """Return the inputs of a prediction for moving a guest or writing it to a file.
 
-    memory: bytes; pages that contain only zeros are not sent.
-    seen: None if the guest's memory cannot be sampled.
+    memory: memory of the guest, in bytes. Pages that contain only zeros are not sent.
+    seen: dirty rate and working set; None if the guest's memory cannot be sampled.
+    bandwidth: bytes per second of the mechanism.
     bound: seconds of downtime that are allowed.
     most: bytes per second to which the bandwidth is limited; None for no limit.
     """
@@ -138,10 +144,13 @@ def guest_conditions(
 
 
 def limited(bandwidth: Estimate, most: float) -> Estimate:
-    """Return a bandwidth that is limited to so many bytes per second."""
+    """Return a bandwidth that is limited to `most` bytes per second."""
     return Estimate(min(bandwidth.low, most), min(bandwidth.value, most), min(bandwidth.high, most))
 
 
 def allowed_rest(bound: float, costs: Costs) -> float:
-    """Return the seconds of a bound on the downtime that pre-copy may spend on the rest of the memory."""
+    """Return how many seconds of an allowed downtime pre-copy may spend on sending the rest of the memory.
+
+    That is the allowed downtime without the fixed costs, but at least a quarter of it.
+    """
     return max(bound - costs.fixed.value, bound / 4)

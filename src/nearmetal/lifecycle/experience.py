@@ -11,11 +11,11 @@ from .method import Method
 from .prediction import Estimate, Prediction
 
 FEWEST = 3
-"""Number of earlier moves from which predictions are corrected."""
+"""Smallest number of earlier moves by which predictions are corrected."""
 MOST = 50
-"""Number of earlier moves that count; older ones are forgotten."""
+"""Number of most recent moves that are used; older ones are ignored."""
 _LEAST_SPREAD = 0.1
-"""Standard deviation of log(measured / predicted) that is assumed at least."""
+"""Smallest standard deviation of log(measured / predicted) that is assumed."""
 _SHORTEST = 1e-4
 _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
 """97.5 % quantiles of Student's t for 1 to 15 degrees of freedom."""
@@ -26,7 +26,8 @@ _T_MORE = 2.13
 class PastMove:
     """A finished move with its prediction, in seconds.
 
-    kind: what was moved, and by which way; predictions are corrected by moves of the same kind and method.
+    kind: text that names what was moved, and where. A prediction is corrected only by moves of the same kind
+        and method.
     downtime, predicted_downtime: NaN if it was not measured.
     """
 
@@ -54,9 +55,11 @@ def corrected(prediction: Prediction, past: Iterable[PastMove], kind: str) -> Pr
 def _scaled(estimate: Estimate, pairs: Sequence[tuple[float, float]]) -> Estimate:
     """Return an estimate scaled by the ratios of measured to predicted values.
 
-    The interval is the 95 % prediction interval of the next ratio, whose logarithm is taken as normal, and
-    contains all earlier ratios. Residuals have longer tails: standstills of a method are usually alike, and
-    now and then a third of that. Then nine of ten moves are inside.
+    The interval is the 95 % prediction interval of the next ratio, whose logarithm is taken as normal. It is
+    widened to contain all earlier ratios. Real downtimes of a method have longer tails than that: most are
+    alike, and a few are only a third as long. The interval then contains nine of ten moves.
+
+    pairs: (predicted, measured) of earlier moves, in seconds; a NaN excludes its pair.
     """
     logs = [
         math.log(max(measured, _SHORTEST) / max(predicted, _SHORTEST))

@@ -15,7 +15,7 @@ class Phase(StrEnum):
     DUMP: its state is read while it stands still.
     COPY: its memory is sent.
     RESTORE: its state is loaded at the destination.
-    THAW: it goes on, until its first answer.
+    THAW: it runs again; the phase ends with its first answer.
     REMOVAL: what is left at the source is removed.
     """
 
@@ -30,7 +30,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class PhaseTimes:
-    """Seconds by phase. A method has only some of the phases; those of others are missing, not zero.
+    """Seconds by phase. A method has only some of the phases; the other phases are missing, not zero.
 
     Raises ValueError for a negative time.
     """
@@ -47,5 +47,5 @@ class PhaseTimes:
         return sum(self.seconds.values())
 
     def record(self) -> dict[str, float]:
-        """Return the form in a record, in the order of the phases."""
+        """Return seconds by name of phase, the form of a record, in the order of the phases."""
         return {phase.value: self.seconds[phase] for phase in Phase if phase in self.seconds}

@@ -34,7 +34,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """What a prediction needs to know.
+    """The inputs of a prediction.
 
     memory: bytes to be sent once.
     working_set: bytes that are written to again and again, at most `memory`.
@@ -63,7 +63,8 @@ class Conditions:
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What a mechanism takes besides the memory, before it has been measured here.
+    """Times of a mechanism that do not depend on the memory, and its bandwidth, as assumed before they are
+    measured on this machine.
 
     fixed: seconds of standstill.
     setup: seconds before the standstill.
@@ -77,9 +78,10 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What is expected of a move. Times are in seconds, and infinite where pre-copy does not converge.
+    """The predicted times of a move, in seconds. They are infinite if pre-copy does not converge.
 
     total: from the request until the source is no longer needed.
+    downtime: time for which the instance does not run.
     rounds: times that memory is sent while the instance runs; 0 for methods without rounds.
     converges: whether pre-copy ends by itself for all values of the intervals.
     converges_above: bandwidth, in bytes per second, above which it converges; 0 for methods without rounds.
@@ -94,9 +96,9 @@ class Prediction:
 
 
 def predict(method: Method, known: Conditions) -> Prediction:
-    """Return what is expected of a move by a method.
+    """Predict the times of a move by a method.
 
-    Raises ValueError for AUTO, which is no method of its own.
+    Raises ValueError for AUTO, which stands for another method.
     """
     if method is Method.AUTO:
         raise ValueError("auto stands for another method")
@@ -115,7 +117,12 @@ def predict(method: Method, known: Conditions) -> Prediction:
 
 @dataclass(frozen=True)
 class _Rounds:
-    """Pre-copy at one point: seconds of all rounds, seconds of the rest, number of rounds."""
+    """The result of a pre-copy for one set of exact values; infinite times if it does not converge.
+
+    copied: seconds of all rounds together.
+    rest: seconds of sending the rest, while the instance stands still.
+    count: number of rounds.
+    """
 
     copied: float
     rest: float
@@ -123,7 +130,13 @@ class _Rounds:
 
 
 def _rounds(memory: float, hot: float, dirty: float, bandwidth: float, limit: float) -> _Rounds:
-    """Send the memory, and what became dirty meanwhile, until the rest can be sent within the limit."""
+    """Simulate a pre-copy: send the memory, and in each further round the pages dirtied in the round before,
+    until the rest can be sent within the limit.
+
+    memory, hot: bytes of the whole memory and of the working set.
+    dirty, bandwidth: bytes per second.
+    limit: seconds.
+    """
     left, copied = memory, 0.0
     for count in range(MOST_ROUNDS):
         seconds = left / bandwidth

@@ -31,13 +31,14 @@ class ProbeResult:
     period: time between two requests during a silence.
     rest: time between two requests while answers come.
     lost: number of requests without an answer.
-    unanswered: lost requests × the time until the next request was due, the downtime as a client that asks at
-        fixed times counts it.
+    unanswered: sum over the lost requests of the time until the next request was due. This is the downtime as
+        counted by a client that sends requests at fixed times.
     seconds: from the first request until the one after the last was due.
     doubled: number of answers beyond the first of a request, without those that were repeated. They show that
         two copies of the instance ran at once.
-    repeated: number of answers that came after the longest silence to a request that had been answered before
-        it. The request had reached both places, and was answered again when the instance ran at the second.
+    repeated: number of answers after the longest silence to requests that had been answered before that
+        silence. Such a request had reached both machines, and was answered again when the instance ran on the
+        second one.
     gap: longest time without an answer. The instance did not answer for at most `gap`, and for at least
         `gap - resolution`, if it is longer than two requests at rest.
     delay: median time from a request to its answer; NaN if nothing was answered.
@@ -64,10 +65,11 @@ class ProbeResult:
 
 
 def evaluate(times: Sequence[ProbeTimes], period: float, rest: float | None = None) -> ProbeResult:
-    """Return what a probe saw.
+    """Evaluate the requests and answers of a probe.
 
     times: all requests, in the order in which they were sent.
     period, rest: seconds between two requests during a silence, and while answers come; None for the same.
+
     The time from the first request to the first answer, and from the last answer to the last request, count
     as silence too.
     Raises ValueError for no requests, or a period that is not above zero.
@@ -103,9 +105,10 @@ def evaluate(times: Sequence[ProbeTimes], period: float, rest: float | None = No
 
 @dataclass(frozen=True, kw_only=True)
 class Unanswered:
-    """How long clients had no answer because of an event: what the probe saw, less its floor. In seconds.
+    """How long clients had no answer because of an event, in seconds: values of a probe during the event,
+    minus those of its floor, the same probe without the event.
 
-    lost: lost requests × the time until the next was due.
+    lost: sum over the lost requests of the time until the next request was due.
     gap: longest time without an answer.
     delay: longest delay of an answer that did come.
     """
@@ -116,10 +119,11 @@ class Unanswered:
 
 
 def without_floor(event: ProbeResult, floor: ProbeResult) -> Unanswered:
-    """Return what an event added to what the same probe sees under the same load without it. Nothing is below
-    zero.
+    """Return by how much an event increased the values of a probe; at least 0.
 
-    Requests lost in the floor are taken off in proportion to time.
+    floor: result of the same probe under the same load, without the event. Its lost requests are subtracted
+        in proportion to the duration of the two probes.
+
     Raises ValueError if the two have different periods.
     """
     if (event.period, event.rest) != (floor.period, floor.rest):
@@ -137,8 +141,8 @@ def without_floor(event: ProbeResult, floor: ProbeResult) -> Unanswered:
 class ProbeLog:
     """The output of `nm-probe ask` (kernels/probe/ask.c).
 
-    udp, tcp: its requests in their order.
-    broken: when the TCP connection broke; None if it did not.
+    udp, tcp: the requests by UDP and by TCP, in the order in which they were sent.
+    broken: when the TCP connection broke, in seconds of the client's clock; None if it did not.
     """
 
     udp: tuple[ProbeTimes, ...]

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class RankSteps:
-    """What a rank has recorded (kernels/keeper/nm_keeper.c).
+    """The steps of one rank of nm-keeper (kernels/keeper/nm_keeper.c), and the errors that the rank found.
 
     passes: how often it has verified all its memory.
     wrong: pages whose content was wrong.
-    strange: how often somebody else had written its record.
-    ends: ends of its steps, in seconds of a clock.
+    strange: how often the file of its record did not contain what it had written.
+    ends: when each step ended, in seconds of the rank's clock plus `ahead` of read_steps().
     """
 
     passes: int
@@ -25,10 +25,11 @@ class RankSteps:
 
 
 def read_steps(text: str, ahead: float = 0.0) -> RankSteps:
-    """Parse what nm-keeper with a rank prints when it is ended.
+    """Parse the output that nm-keeper prints for a rank when it is ended.
 
-    ahead: seconds to add to its clock.
-    Raises ValueError if it is something else.
+    ahead: seconds that are added to all times, to convert them from the rank's clock to another one.
+
+    Raises ValueError for any other text.
     """
     lines = iter(text.splitlines())
     head = next((line for line in lines if line.startswith('{"steps"')), None)

@@ -14,7 +14,7 @@ class Meter(Protocol):
     """Counts the resource use of one running arm, from the creation of the meter until it is closed."""
 
     def timed(self, workload: str) -> AbstractContextManager[None]:
-        """Attribute the resource use in the body to the timed part of a workload."""
+        """Count the resource use from entry to exit as that of the timed part of a workload."""
 
     def close(self) -> Mapping[str, Counters]:
-        """Return the counters, by scope (model.scope)."""
+        """Stop counting, and return the counters by scope (model.scope)."""

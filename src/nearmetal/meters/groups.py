@@ -1,5 +1,5 @@
-"""Counters read before and after a group of trials whose instances run at the same time, and the CPU time
-that other processes used in between."""
+"""Reads counters before and after a group of trials whose instances run at the same time, and computes the
+CPU time that other processes used in between."""
 
 from __future__ import annotations
 
@@ -30,9 +30,12 @@ from .transport import TransportWatch
 class MeteredArm:
     """A running arm, and the meters that count while its subjects run.
 
-    events: perf events that its ranks count.
-    instances: counters of each instance; None if the study does not request them, and in the rehearsal.
-    network: None if the arm uses no network.
+    events: names of the perf events that its ranks count.
+    inside: counters inside the timed parts.
+    instances: counters of each instance over timed runs; None in the rehearsal, and if the study does not
+        request them.
+    network: counters of the arm's network; None if the arm uses no network.
+    transport: checks of the transport of its ranks.
     """
 
     running: RunningArm
@@ -44,7 +47,7 @@ class MeteredArm:
 
     @contextmanager
     def timed_run(self, workload: str) -> Iterator[None]:
-        """Count a whole run of a program."""
+        """Count from entry to exit, which is one whole run of a program."""
         meters: tuple[Meter | None, ...] = (self.instances, self.network, self.inside)
         with ExitStack() as stack:
             for meter in meters:
@@ -58,11 +61,11 @@ class MeteredArm:
 
 @contextmanager
 def timed_slices(arms: Sequence[MeteredArm], workload: str) -> Iterator[None]:
-    """Count all slices of a workload on these arms, which take turns: while one arm is busy, the others are
-    idle.
+    """Count from entry to exit, in which these arms take turns at slices of a workload: while one arm works,
+    the others are idle.
 
-    The counters of an arm's own network over this time belong to the arm. A network that arms share is
-    counted slice by slice (MeteredArm.timed_slice).
+    The counters of an arm's instances and of its own network over the whole time therefore belong to this
+    arm. A network that arms share must be counted slice by slice (MeteredArm.timed_slice).
     """
     networks = [arm.network for arm in arms if arm.network is not None]
     with ExitStack() as stack:
@@ -81,7 +84,10 @@ def timed_slices(arms: Sequence[MeteredArm], workload: str) -> Iterator[None]:
 class TrialCounters:
     """Counters of one trial; see TrialRecord.
 
-    transport: the transport that its ranks actually used.
+    counters: counters by scope and name.
+    transport: the transport that was observed between its ranks.
+    network: network counters by scope and name.
+    connections: TCP connections; None if no segment was lost.
     """
 
     counters: Mapping[str, Counters]
@@ -92,13 +98,14 @@ class TrialCounters:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Counters from the moment when all instances had started until just before they were stopped.
+    """Counters of a group of trials, from the moment when all instances had started until just before their
+    end.
 
     begin, end: Unix seconds.
-    node: differences of the node's counters.
-    disturbance: disturbances in this time, by kind.
+    node: increase of the node's counters.
+    disturbance: disturbances by other processes in this time, by kind.
     flags: names of the disturbances that exceeded their limits.
-    trials: counters of the trials whose instances ran, by trial id.
+    trials: counters of each trial whose instances ran, by trial ID.
     """
 
     begin: float
@@ -109,7 +116,8 @@ class Window:
     trials: Mapping[str, TrialCounters]
 
     def of(self, trial: str) -> TrialCounters:
-        """Return the counters of a trial; only those of the node if its instances did not run."""
+        """Return the counters of a trial. If its instances did not run, these are only the counters of the
+        node."""
         return self.trials.get(trial) or TrialCounters(
             counters={NODE: self.node}, transport={}, network={}, connections=None
         )
@@ -117,11 +125,17 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True)
 class _Reading:
-    """Counters at one moment.
+    """All counters as read at one moment.
 
-    at: seconds of the monotonic clock, since the time of day may be set meanwhile.
+    unix: time in Unix seconds.
+    at: time in seconds of CLOCK_MONOTONIC. Differences are computed from it, because the time of day may be
+        changed between two readings.
     own: CPU time of this process in seconds.
-    guests: virtual machines whose groups count several instances together, by trial id.
+    energy: counter of energy in joules; None if the node has none.
+    launcher: control groups of the launchers.
+    instances: control groups of the instances, by trial ID, in the order of members().
+    guests: control groups of virtual machines that contain several instances (own_guest()), by trial ID.
+    sources: counters that instances provide themselves, by trial ID and name of the source.
     """
 
     unix: float
@@ -136,25 +150,30 @@ class _Reading:
 
 
 def members(arm: RunningArm) -> dict[str, Instance]:
-    """Return the instances of an arm and that of its companion, if it has its own, by the scope of their
-    counters."""
+    """Return the instances of an arm by the scope of their counters. The instance of its companion, if it has
+    one of its own, is included."""
     own = {str(Scope.instance(i.hostname)): i for i in arm.instances}
     beside = None if arm.companion is None else arm.companion.instance
     return own if beside is None else {**own, BESIDE: beside}
 
 
 def own_guest(arm: RunningArm) -> Instance | None:
-    """Return the virtual machine that was booted only for several instances of an arm. Its groups count them
-    together, and none of them has groups. None if there is no such machine."""
+    """Return the virtual machine that was booted only to contain several instances of an arm; None if there
+    is none.
+
+    These instances have no control groups of their own. The control groups of the virtual machine count them
+    together.
+    """
     if arm.lodges_with is not None or any(i.cgroups for i in arm.instances):
         return None
     return arm.guest_around
 
 
 class GroupMeters:
-    """Counts from its creation until it is closed. During this time, the sampler also samples the instances.
+    """The meters of a group of trials. They count from the creation of this object until close(). During this
+    time, the sampler also samples the instances.
 
-    arms: the running arms with their meters, by trial id.
+    arms: the running arms with their meters, by trial ID.
     """
 
     def __init__(
@@ -169,9 +188,9 @@ class GroupMeters:
     ) -> None:
         """Begin to count.
 
-        stack: closes the meters that are opened here.
-        events: perf events that the ranks count.
-        sampler: None in the rehearsal.
+        stack: receives the clean-up of everything that is opened here.
+        events: names of the perf events that the ranks count.
+        sampler: the running sampler of the node; None in the rehearsal.
         alone: whether the group has only one trial.
         """
         self._node, self._running = node, tuple(arms)
@@ -256,7 +275,7 @@ class GroupMeters:
         )
 
     def close(self) -> Window:
-        """Return the counters since the creation of the meters."""
+        """Stop counting, and return the counters since the creation of this object."""
         first, last = self._before, self._read()
         seconds = last.at - first.at
         node = delta(first.node, last.node, seconds)
@@ -269,7 +288,7 @@ class GroupMeters:
             }
             for trial, own in self._members.items()
         }
-        # Instances that share a guest have no control group of their own: that of the guest counts them.
+        # Instances that share a guest have no control groups of their own: those of the guest count them.
         ours = [
             c
             for trial, own in instances.items()
@@ -304,9 +323,10 @@ class GroupMeters:
 
 
 def _trial_counters(arm: MeteredArm, outside: Mapping[str, Counters]) -> TrialCounters:
-    """Close the meters of an arm and return its counters.
+    """Close the meters of an arm, and return the counters of its trial.
 
-    outside: counters of the node, the instances and their sources, by scope.
+    outside: increase, over the whole trial, of the counters of the node, the instances and their sources, by
+        scope.
     """
     inside = arm.inside.close()
     network = {} if arm.network is None else arm.network.close()

@@ -1,8 +1,9 @@
-"""The resource use of an arm inside the timed parts of each workload.
+"""Counts the resource use of an arm inside the timed parts of each workload.
 
 Sources are the control groups of its instances, counters that the instances provide themselves, and reports
-of the ranks. The record keeps the counters under 'timed.<workload>': sums over instances and ranks in base
-units, except run_delay, which is the delay of the rank that waited longest."""
+of the ranks. The record contains the counters under 'timed.<workload>'. They are sums over instances and
+ranks in base units, except run_delay (time in the run queue), which is that of the rank that waited
+longest."""
 
 from __future__ import annotations
 
@@ -32,14 +33,14 @@ def sources_of(
     unshared: bool,
     guest: CounterFiles | None = None,
 ) -> tuple[Source | FileSource, ...]:
-    """Return the sources of counters that are attributed to one arm.
+    """Return the sources whose counters are attributed to one arm.
 
-    files: counter files of the instances' control groups, by label.
+    files: counter files of the instances' control groups, by label of the instance.
     alone: whether no other arm runs at the same time. The counters of the node then belong to this arm.
-    unshared: whether no other arm runs in the same virtual machine. Counters of a virtual machine that two
-        arms share are attributed to neither; only their ranks then report.
-    guest: counter files of the virtual machine that was booted only for the arm's instances, which have no
-        control groups of their own; None if there is none.
+    unshared: whether no other arm runs in the same virtual machine. If False, there are no sources, because
+        the counters of a virtual machine cannot be divided among arms; only the ranks report.
+    guest: counter files of the control groups of the virtual machine from groups.own_guest(); None if there
+        is none.
     """
     if not unshared or arm.node.real is not None:
         return ()
@@ -52,13 +53,13 @@ def sources_of(
 
 
 def own_sources(instances: Iterable[Instance]) -> tuple[Source, ...]:
-    """Return the sources that instances provide themselves (host.sources)."""
+    """Return the sources of counters that instances provide themselves (host.counters.sources)."""
     # isinstance() with a protocol takes as long as reading a file, and this is called in every trial.
     return tuple(source for i in instances for source in getattr(i, "sources", ()))
 
 
 class InsideCounters:
-    """Counters of the timed parts of one running arm."""
+    """A meter of the timed parts of one running arm (contract.Meter)."""
 
     def __init__(self, sources: Sequence[Source | FileSource]) -> None:
         self._files = [s for s in sources if isinstance(s, FileSource)]
@@ -69,7 +70,7 @@ class InsideCounters:
 
     @contextmanager
     def timed(self, workload: str) -> Iterator[None]:
-        """Attribute the resource use in the body to the timed part of a workload."""
+        """See contract.Meter."""
         before = [source.read() for source in self._sources]
         files = [source.take() for source in self._files]
         self._warm_up = False
@@ -84,11 +85,12 @@ class InsideCounters:
                 self._add(workload, {k: grown(first.get(k), v) for k, v in last.items()})
 
     def slice(self, workload: str, line: SliceLine) -> None:
-        """Add what the ranks report about one slice."""
+        """Add the resource use that the ranks report about one slice."""
         self._add(workload, line.used)
 
     def run(self, workload: str, reports: Sequence[RankReport]) -> None:
-        """Add what nm-rank reports about one run of a program. Reports of warm-up runs are ignored."""
+        """Add the resource use that nm-rank reports about one run of a program, from all ranks. Reports
+        outside of timed(), which are those of warm-up runs, are ignored."""
         if self._warm_up:
             return
         together: Counters = {}
@@ -97,7 +99,7 @@ class InsideCounters:
         self._add(workload, together)
 
     def close(self) -> dict[str, Counters]:
-        """Return the counters by scope, without those that could not be read."""
+        """Return the counters by scope. Counters that could not be read are left out."""
         for workload, source, before, after in self._taken:
             first, last = source.parse(before), source.parse(after)
             self._add(workload, {k: grown(first.get(k), v) for k, v in last.items()})
@@ -128,16 +130,21 @@ def _plus(total: Counters, more: Mapping[str, float | None], *, longest: bool = 
 
 
 def offered_events(host: Host, tools: Tools) -> dict[str, str]:
-    """Return for each perf event why a rank cannot count it on this machine; '' if it can."""
+    """Return, by name of the perf event, why ranks cannot count it on this machine; '' if they can.
+
+    Raises RunError if nm-rank fails.
+    """
     done = host.run([tools / "nm-rank", "--offered"], timeout=60.0).require()
     return parse_offered(done.stdout)
 
 
 def counted_everywhere(events: Sequence[str], records: Sequence[TrialRecord]) -> tuple[str, ...]:
-    """Return the events that the ranks of every arm could count.
+    """Return the perf events that the ranks of every arm were able to count.
 
-    An event that only one arm counts would add a cost to this arm alone. Trials in which no rank ran are
-    ignored.
+    Other events are not counted at all, because an event that only some arms count would slow down only
+    these.
+
+    records: records of the rehearsal. Trials in which no rank ran are ignored.
     """
     scopes = [
         counters
@@ -151,8 +158,8 @@ def counted_everywhere(events: Sequence[str], records: Sequence[TrialRecord]) ->
 def inside_record(design: Design, events: Sequence[str], offered: Mapping[str, str]) -> dict[str, JsonValue]:
     """Return the provenance of the counters: which ones the run reads, and why it does not read the others.
 
-    events: the perf events that the ranks count.
-    offered: for every perf event, why it cannot be counted on this machine; empty if it can.
+    events: names of the perf events that the ranks count.
+    offered: result of offered_events().
     """
     energy = energy_domains()
     absent: dict[str, JsonValue] = {name: why for name, why in offered.items() if why}

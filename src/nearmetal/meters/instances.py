@@ -1,7 +1,7 @@
-"""Counters of the instances of a running arm over the timed runs of its programs.
+"""Counts each instance of a running arm over the timed runs of its programs, from samples.
 
-Each virtual machine is counted by its own kernel, on its own clock. Every instance and the node are also
-counted from the machine.
+The node and every instance are sampled on the machine. Each virtual machine is also sampled inside, where its
+own kernel counts, with its own clock.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from ..samplers import GUESTS, GuestSampler, Header, Sample, Sampler, Stream, Wi
 from .contract import Counters
 
 PERIOD = 1.0
-"""Seconds between two samples in a guest, as often as vmstat in published studies."""
+"""Seconds between two samples in a guest. Published studies use vmstat with the same period."""
 _LAST_SAMPLE = 60.0
-"""Seconds to wait for a requested sample. A guest on an emulated machine is slow."""
+"""Time limit for a requested sample, in seconds. It is long because a guest on an emulated machine is
+slow."""
 
 
 class _GuestSampling:
-    """Sampling in one guest of the arm. Guest and machine clocks are compared before the first run and at the
-    end."""
+    """The sampling in one guest of the arm. The clocks of guest and machine are compared at its creation and
+    in close()."""
 
     def __init__(self, arm: RunningArm, instance: Instance, guest: RemoteInstance) -> None:
         program = arm.software.tools / "nm-sample"
@@ -44,13 +45,17 @@ class _GuestSampling:
         )
 
     def begun(self, begin: float) -> None:
-        """Wait for the first sample."""
+        """Wait for the first sample at or after a moment.
+
+        begin: seconds of the machine's CLOCK_MONOTONIC.
+        """
         self.sampler.stream.until(self.sampler.scope, begin + self._ahead, _LAST_SAMPLE)
 
     def close(self, trial: str, windows: Mapping[str, Sequence[Window]], kept: Path) -> None:
-        """Compare the clocks again, and store the samples.
+        """Compare the clocks again, wait for the last sample, and append all samples to a file.
 
-        windows: begin and end of all runs, by workload.
+        windows: begin and end of all timed runs, by workload.
+        kept: the file.
         """
         self._last = self._guest.clocks()
         self._span = time.monotonic() - self._began
@@ -67,11 +72,11 @@ class _GuestSampling:
         self.sampler.keep(kept, header)
 
     def counters(self, windows: Sequence[Window]) -> Counters:
-        """Return the counters of the guest's kernel and the offset of its clock from the machine's, in
-        seconds.
+        """Return the counters of the guest's kernel over timed runs, and the offset of its clocks from the
+        machine's. Call this after close(). The offsets are in seconds:
 
         clock_ahead: how far the guest's time of day is ahead.
-        clock_error: uncertainty of that offset.
+        clock_error: uncertainty of the offsets.
         clock_drift: change of the offset of the monotonic clock between the two comparisons.
         clock_span: seconds between the two comparisons.
         """
@@ -89,9 +94,9 @@ class _GuestSampling:
 
 
 class InstanceCounters:
-    """Counters of one running arm, from their creation until they are closed.
+    """A meter of the instances of one running arm (contract.Meter).
 
-    The sampling in guests stops when the `stack` that is passed in is closed.
+    stack: stops the sampling in guests when it is closed.
     """
 
     def __init__(self, arm: RunningArm, sampler: Sampler, stack: ExitStack) -> None:
@@ -110,8 +115,8 @@ class InstanceCounters:
 
     @contextmanager
     def timed(self, workload: str) -> Iterator[None]:
-        """Count a whole run. A sample is taken at both ends, so that only short intervals are
-        interpolated."""
+        """Count from entry to exit, which is one whole run. Extra samples are taken at both ends, so that
+        values are interpolated only over short intervals."""
         self._mark()
         begin = time.monotonic()
         yield

@@ -1,9 +1,9 @@
-"""Network counters of one running arm over the trial and over the timed parts of each workload, and its TCP
-connections if segments were lost.
+"""Counts the network traffic of one running arm over the trial and over the timed parts of each workload. If
+segments were lost, also records its TCP connections.
 
-Only arms whose ranks use TCP or whose instances have their own network are counted. Ranks that share memory
-on the bare machine use no network. Native ranks over loopback use the machine's own network, so the counters
-of scope 'node' include the traffic of other programs.
+Only arms whose ranks use TCP, or whose instances are on a network built by nearmetal, are counted. Ranks on
+the bare machine that share memory use no network. Native ranks over loopback use the machine's own network,
+so their counters, in scope 'node', include the traffic of other programs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from ..node.arms.running_arm import RunningArm
 Counters = dict[str, float | None]
 
 KEPT_CONNECTIONS = 64
-"""Maximum number of connections recorded for each trial, those with most retransmissions first."""
+"""Maximum number of connections in the record of a trial. Those with the most retransmissions are
+recorded."""
 
 _LINKS = ("dev", QDISCS)
 _OWN = (PROTOCOLS, *_LINKS)
@@ -31,10 +32,10 @@ _LOOPBACK = "127."
 
 
 class NetworkWatch:
-    """Counts from its creation until close().
+    """A meter of the network of one running arm (contract.Meter).
 
-    shared: whether the arm's TCP runs over the machine's own network, where the traffic of other arms and
-        programs is counted too.
+    shared: whether the arm uses the machine's own network, whose counters include the traffic of other arms
+        and programs.
     """
 
     def __init__(self, arm: RunningArm, stack: ExitStack) -> None:
@@ -44,9 +45,10 @@ class NetworkWatch:
 
     @contextmanager
     def timed(self, workload: str, *, since_last: bool = False) -> Iterator[None]:
-        """Attribute the traffic in the body to the timed part of a workload.
+        """Count the traffic from entry to exit as that of the timed part of a workload.
 
-        since_last: start from the last mark of the same network instead of reading the counters again.
+        since_last: whether to count from the last mark of the same network, instead of reading the counters
+            on entry.
         """
         tcp = [point.meter for point in self._points if point.tcp is not None]
         before = [meter.last_mark if since_last else meter.mark() for meter in tcp]
@@ -67,10 +69,11 @@ class NetworkWatch:
                 point.meter.mark()
 
     def look(self) -> None:
-        """Read the state of the connections while they exist, if any segment was lost since the beginning.
+        """Record the state of the TCP connections if a segment was lost since the beginning. Call this while
+        the connections exist.
 
-        Reading them is too expensive if nothing was lost. Connections that no longer exist keep their last
-        known state.
+        Otherwise nothing is read, because that would be too expensive. For connections that no longer exist,
+        the last recorded state is kept.
         """
         for point in self._points:
             if point.tcp is None or not point.lost():
@@ -87,10 +90,10 @@ class NetworkWatch:
                     held[point.scope, c.local, c.remote] = c
 
     def acknowledged(self, links: Set[tuple[str, str]]) -> int | None:
-        """Return the bytes that these connections have delivered so far; None if the kernel does not report
-        it for each.
+        """Return the total of bytes that these connections have delivered so far; None if the kernel does not
+        report this for every connection.
 
-        links: local and remote end of each connection.
+        links: local and remote end of each connection, 'ADDRESS:PORT'.
         """
         total = known = 0
         for point in self._points:
@@ -109,7 +112,7 @@ class NetworkWatch:
         return tuple(worst[:KEPT_CONNECTIONS])
 
     def close(self) -> dict[str, Counters]:
-        """Return the counters since the watch was made; see TrialRecord.network."""
+        """Return the counters since the creation of this object; see TrialRecord.network."""
         counters: dict[str, Counters] = {}
         for point in self._points:
             counters.setdefault(point.scope, {}).update(point.grown())
@@ -117,11 +120,13 @@ class NetworkWatch:
 
 
 class _Point:
-    """One place where counters are read.
+    """A network namespace in which counters are read.
 
+    scope: scope of the counters in the record.
+    sources: kinds of counters to read.
     devices: names of the devices to count; None for all.
-    tcp: predicate on local and remote address: whether a connection belongs to the arm; None if its ranks
-        have no connections at this place.
+    tcp: returns whether a TCP connection belongs to the arm, given its local and its remote address; None if
+        the ranks have no connections in this namespace.
     """
 
     def __init__(
@@ -139,7 +144,7 @@ class _Point:
         self._first = self._counters()
 
     def lost(self) -> bool:
-        """Return whether a segment was retransmitted, not counting tail loss probes."""
+        """Return whether a segment was retransmitted since the beginning, apart from tail loss probes."""
         now = self.meter.mark()
         again, probes = (_plus(0.0, self._first.get(n), now[n]) for n in (RETRANSMITTED, PROBES))
         return again is not None and again > (probes or 0)
@@ -152,9 +157,12 @@ class _Point:
 
 
 def shared_slice(watch: NetworkWatch | None, workload: str) -> AbstractContextManager[None]:
-    """Count one slice on a network that arms share, from the end of the last slice on that network.
+    """Count one slice, if the arm uses a network that it shares with other arms; otherwise do nothing.
 
-    In between, only arms with networks of their own were busy. Nothing is counted on other networks.
+    The slice is counted from the end of the previous slice on this network: in between, only arms with their
+    own networks have worked.
+
+    watch: network of the arm; None if it uses none.
     """
     if watch is None or not watch.shared:
         return nullcontext()
@@ -162,21 +170,23 @@ def shared_slice(watch: NetworkWatch | None, workload: str) -> AbstractContextMa
 
 
 def watch_network(arm: RunningArm, stack: ExitStack) -> NetworkWatch | None:
-    """Begin to count the network of an arm; None if it uses no network.
+    """Begin to count the network of an arm. Returns None if the arm uses no network, or runs on other
+    machines, whose networks are not counted.
 
-    stack: closes the meters when it is closed.
+    stack: receives the clean-up of everything that is opened here.
     """
     if (arm.transport is not Transport.TCP and arm.trial.network is None) or arm.node.real is not None:
-        return None  # the networks of other machines are not counted
+        return None
     return NetworkWatch(arm, stack)
 
 
 def _points(arm: RunningArm, stack: ExitStack) -> tuple[bool, list[_Point]]:
-    """Return whether the machine's own network is used, and the places where counters are read."""
+    """Return whether an arm uses the machine's own network, and the points at which its traffic is
+    counted."""
     node = arm.node.network_meter
     environment = arm.environment
     if environment.inside is not None:
-        return False, []  # its guest's own kernel counts traffic inside the guest
+        return False, []  # traffic inside a guest is counted by the guest's own kernel
     capabilities = arm.node.backends[environment.backend].capabilities
     own = "net" in capabilities.own and environment.attachment is not Attachment.HOST
     network = arm.trial.network
@@ -197,7 +207,7 @@ def _points(arm: RunningArm, stack: ExitStack) -> tuple[bool, list[_Point]]:
                 points.append(_Point(str(Scope.instance(instance.hostname)), meter, _OWN, tcp=between))
         return False, points
     if capabilities.virtual:
-        return False, points  # its guest's own kernel counts traffic inside the guest
+        return False, points  # traffic inside a guest is counted by the guest's own kernel
     for instance in arm.instances:
         meter = NetworkMeter.of_process(instance.pid)
         stack.callback(meter.close)
@@ -206,7 +216,8 @@ def _points(arm: RunningArm, stack: ExitStack) -> tuple[bool, list[_Point]]:
 
 
 def _between_nodes(network: Network) -> list[_Point]:
-    """Return the switch of emulated nodes, and the nodes that are not instances themselves."""
+    """Return points for the switch of emulated nodes, and for those nodes that are not instances
+    themselves."""
     e = network.emulation
     if e is None:
         return []
@@ -224,6 +235,7 @@ def _over_loopback(local: str, remote: str) -> bool:
 def _between(own: str, hub: str) -> Callable[[str, str], bool]:
     """Return a predicate for connections of an instance, except those with mpirun in the hub.
 
+    own: address of the instance.
     hub: address of the hub; '' for a network without a hub.
     """
     return lambda local, remote: local == own and remote != hub

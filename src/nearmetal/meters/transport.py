@@ -1,5 +1,5 @@
-"""How the ranks of a running arm reach each other. This is checked once all of them have exchanged messages,
-and again at the end of their work."""
+"""Checks by which transport the ranks of a running arm communicate: once when all of them have exchanged
+messages, and again at the end of their work."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .network import NetworkWatch
 
 
 class TransportWatch:
-    """The transport of the programs that one arm launches.
+    """Checks the transport of the programs that one arm launches.
 
     launched: whether the arm has launched an MPI program.
-    seen: the observed transport so far; None if nothing was observed.
-    tcp_bytes: bytes that the ranks sent to each other by TCP between the two checks; None if there is no TCP,
-        or if the kernel does not report it.
+    seen: text about the transport that was observed; None if none was observed so far.
+    tcp_bytes: bytes that the ranks sent to each other by TCP between the two checks; None if they do not use
+        TCP, or if the kernel does not report the bytes.
     """
 
     def __init__(self, arm: RunningArm, network: NetworkWatch | None) -> None:
@@ -32,10 +32,10 @@ class TransportWatch:
         self.tcp_bytes: int | None = None
 
     def look(self, *, connected: bool) -> None:
-        """Check the transport of the ranks.
+        """Check by which transport the ranks communicate.
 
-        connected: whether every pair of ranks has exchanged messages.
-        Raises TransportDiffers.
+        connected: whether every pair of ranks has already exchanged messages.
+        Raises TransportDiffers if this is not the required one.
         """
         arm = self._arm
         ranks = arm.placement.ranks
@@ -53,9 +53,10 @@ class TransportWatch:
         return rank_holdings(mark, groups)
 
     def worked(self) -> None:
-        """Check that the TCP connections carried data while the ranks exchanged messages.
+        """Check that data was sent through the TCP connections between the ranks since look(). Call this at
+        the end of their work.
 
-        Raises TransportDiffers.
+        Raises TransportDiffers if no data was sent.
         """
         last = self._acked()
         if self._first is None or last is None:
@@ -72,5 +73,5 @@ class TransportWatch:
         return self._network.acknowledged(self._links)
 
     def words(self) -> str:
-        """Return the observed transport, as text for the record."""
+        """Return a text about the observed transport, for the record."""
         return self.seen or NOT_SEEN

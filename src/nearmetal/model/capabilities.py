@@ -12,7 +12,7 @@ ENTRY_POINTS = "nearmetal.environments"
 OWN_ALL = frozenset({"mnt", "uts", "ipc", "pid", "net"})
 """Kinds of namespace, named as in /proc/<pid>/ns."""
 KERNEL = "kernel"
-"""Another element of Capabilities.own: the instances are virtual machines."""
+"""Element of Capabilities.own for a backend whose instances are virtual machines."""
 
 BARE_ATTACHMENTS = frozenset({Attachment.HOST, Attachment.LOOPBACK})
 """Attachments of a backend whose instance is the machine itself."""
@@ -25,7 +25,7 @@ CONTAINER_ATTACHMENTS = frozenset(a for a in Attachment if not a.of_guests)
 KeyPath = tuple[str, ...]
 """Keys of a study file below an environment, for example ('guest', 'memory')."""
 Misfits = Iterator[tuple[KeyPath, str]]
-"""The keys of an environment that the backend does not support, and what to write instead."""
+"""Yields (key of an environment that the backend does not support, what to write instead)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +35,12 @@ class Capabilities:
     own: kinds of namespace (OWN_ALL) that its instances do not share with the machine. With 'net', the
         instances can join a network. With KERNEL, they are virtual machines: they accept the key `guest` and
         may contain instances of other environments.
-    needs_user_namespace: whether its instances, if run without root, need the shared user namespace of the
-        request.
-    stands_inside: whether its instances can run inside a virtual machine of any backend (`inside`); such a
-        backend implements Enclosed.
-    plants_work: whether it accepts `extra_work`.
+    attachments: the attachments that its instances support.
+    needs_user_namespace: whether its instances, if run without root, need the user namespace that all
+        instances of a run share (environments.contract: user_namespace).
+    stands_inside: whether its instances can run inside a virtual machine of any backend (key `inside`); such
+        a backend implements environments.contract.Enclosed.
+    plants_work: whether it accepts the key `extra_work`.
     settings: class of the backend's own settings, which have a key of their own; None if there are none.
     not_attached: by attachment, why it is not supported and what to write instead, if the general message is
         not enough.
@@ -47,8 +48,8 @@ class Capabilities:
     steps: descriptions of start steps (Instance.phases) that only this backend has, by name of the step, in
         order.
     title: its name in headlines, such as 'Podman'; its own name if empty.
-    misfits: returns further problems of an environment, given the environment and the keys that the study
-        file sets.
+    misfits: given an environment and the keys that the study file sets, yields the keys that the backend does
+        not support for other reasons.
     """
 
     own: frozenset[str]

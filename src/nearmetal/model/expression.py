@@ -30,7 +30,8 @@ class Match:
 def mistake(expression: str, held: str | None) -> str:
     """Return an error message for an invalid expression; '' if it is valid.
 
-    held: what its only group must contain, for the message; None if groups do not matter.
+    held: if given, the expression must have exactly one group, and this text says in the message what the
+        group must contain ('the number'). None if groups do not matter.
     """
     if len(expression) > LONGEST:
         return f"longer than {LONGEST} characters"
@@ -48,10 +49,11 @@ def mistake(expression: str, held: str | None) -> str:
 
 
 def search(expression: str, text: str, *, limit: float = LIMIT) -> Match | None:
-    """Return the first match; None if there is none. ^ and $ match at line ends.
+    """Return the first match; None if there is none. ^ and $ match at the beginning and end of lines.
 
-    expression: one in which mistake() finds nothing.
-    limit: seconds.
+    expression: a valid one, for which mistake() returns ''.
+    limit: time limit in seconds.
+
     Raises TimeoutError if the search takes longer than the limit.
     """
     match = _compiled(expression).search(text, timeout=limit)

@@ -69,7 +69,7 @@ class Inventory:
 
 
 def is_service(source: str) -> bool:
-    """Return whether an inventory is what Slurm or LDAP answers, and not a file. No I/O."""
+    """Return whether the source of an inventory is Slurm or LDAP, and not a file. No I/O."""
     return source.startswith(LDAP) or source.partition(":")[0] == SLURM
 
 

@@ -157,15 +157,16 @@ def keys_of(kind: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Key]]:
 
 
 def usual(f: dataclasses.Field[Any]) -> Any:
-    """Return the default of a field; MISSING if a value is required."""
+    """Return the default of a field; dataclasses.MISSING if the field has none."""
     return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
 
 
 def did_you_mean(word: str, known: Iterable[str], *, also: str = "") -> str:
-    """Return '; did you mean "x"?' if a known word is similar, else '; known: a, b'.
+    """Return '; did you mean "x"?' if a known word is similar, else '; known: a, b'; '' if no word is known.
 
     Only a limited number of words is compared, since difflib takes quadratic time.
-    also: another word to list.
+
+    also: another word that is listed, but not compared.
     """
     import difflib  # imported here, since most files have no mistake
 
@@ -182,7 +183,7 @@ def did_you_mean(word: str, known: Iterable[str], *, also: str = "") -> str:
 def scalar(value: object) -> str:
     """Return a value of a file as text.
 
-    Raises ValueMistake if it is missing, or is a list or a mapping.
+    Raises ValueMistake if the value is missing, or is a list or a mapping.
     """
     if value is None:
         raise ValueMistake("a value is missing here")
@@ -311,7 +312,11 @@ def one_word(known: Sequence[str], made: Callable[[str], str] = str) -> ValueTyp
 
 
 def either(yes: str, no: str, schema: Mapping[str, Any]) -> ValueType:
-    """Return the type of a key whose value is true or false, written as two words."""
+    """Return the type of a key whose value is true or false.
+
+    yes, no: the words for true and false in a file.
+    schema: JSON Schema of the value.
+    """
 
     def read(value: object) -> bool:
         text = scalar(value)

@@ -8,19 +8,19 @@ from __future__ import annotations
 from .plan import ExpectedLooks, GrowingLooks, Schedule
 
 FIRST_LOOK = 8
-"""Blocks before the first look: the fewest whose signed-rank interval is bounded at a share of .16 of 5 %."""
+"""Number of blocks at the first look: the smallest with a bounded signed-rank interval at level .16 x .05."""
 FIRST_SHARE, SECOND_SHARE, THIRD_SHARE, SHARE_RATIO = 0.16, 0.28, 0.168, 0.7
 OLD_SHARES, OLD_RATIO = (0.2, 0.5, 0.12), 0.6
 MOST_LOOKS = 40
-"""Number of looks among which the first usable ones are searched; the last is after about 10^7 blocks."""
+"""Number of looks that first_looks() searches. The last of them is after about 10^7 blocks."""
 
 
 def look_schedule(schedule: Schedule, blocks: int) -> tuple[tuple[int, float], ...]:
     """Return (n_j, share_j) of every look at no more than `blocks` blocks, without closing looks. n_j is a
     number of blocks, and share_j is a share of alpha.
 
-    GrowingLooks: n = 8, 12, 18, ..., ceil(1.5 n_(j-1)); shares .16, .28, then .168 x .7^j. The first look at
-        `first` blocks or more has the shares of all looks before it, which are left out.
+    GrowingLooks: n = 8, 12, 18, ..., ceil(1.5 n_(j-1)); shares .16, .28, .168, then each .7 times the one
+        before. Looks before `first` blocks are left out, and their shares are added to the next look.
     ExpectedLooks: n = ceil(2N/3), N, then ceil(1.5 n_(j-1)); shares .2, .5, .12, then each .6 times the one
         before. For N < 3 the first two looks coincide, and their shares are added.
 

@@ -13,9 +13,10 @@ from .result import Interval, Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class NodeEstimate:
-    """One comparison by one estimand. Overheads are as in model.result.Cell.
+    """One comparison over several nodes, for one estimand. Overheads are as in model.result.Cell.
 
-    nodes: number of nodes; the number of replicates if the estimand is Estimand.ALIKE.
+    nodes: number of nodes, which are the replicates if the estimand is Estimand.ALIKE.
+    n: number of blocks.
     approximate: whether the interval is only approximate: Student's t of fewer than eight node centres.
     """
 
@@ -33,9 +34,10 @@ class NodeEstimate:
 class NodeValue:
     """One comparison on one node alone.
 
-    node: name of the node, with its kernel or CPU model if it ran with several.
-    overhead, low, high: its centre with the signed-rank interval of its blocks, for one look at them; without
-        correction for the number of nodes.
+    node: name of the node, with its kernel and CPU model if it ran with several.
+    n: number of blocks on the node.
+    overhead, low, high: overhead on the node with its signed-rank interval, as fractions. The interval is not
+        corrected for several looks or for the number of nodes.
     """
 
     node: str
@@ -49,12 +51,13 @@ class NodeValue:
 class CellNodes:
     """One comparison over several nodes.
 
-    estimand: that of the cell's own interval and verdict.
-    estimates: both estimands; empty in an analysis between blocks.
+    estimand: the estimand of the cell's own interval and verdict.
+    estimates: the results for both estimands; empty in an analysis between blocks.
     values: each node alone, in the order of their names; empty in an analysis between blocks.
-    disagree: whether the overhead differs between the nodes, by an exact test at the cell's alpha.
+    disagree: whether the overhead differs between the nodes, by a test with the error probability
+        1 - confidence of the study.
     withheld: whether the cell has no verdict because the nodes disagree. More blocks do not change that.
-    without: both estimands without the nodes that the rule leaves out; empty if it leaves out none.
+    without: the results for both estimands without the nodes in RunNodes.left_out; empty if there are none.
     """
 
     estimand: Estimand
@@ -72,8 +75,8 @@ class CellNodes:
 class Unlike(StrEnum):
     """How a node differs from the others.
 
-    SLOW: its baseline takes longer, by more than the margin.
-    UNSTEADY: its baseline differs from itself (A/A) more than twice as much.
+    SLOW: the baseline takes longer on it than on the others, by more than the margin.
+    UNSTEADY: both runs of the baseline (A/A) differ on it more than twice as much as on the others.
     """
 
     SLOW = "slow"
@@ -85,8 +88,9 @@ class NodeEvidence:
     """Evidence that a node behaves unlike the others, in one metric of the baseline.
 
     others: number of the other nodes.
-    ratio: time of its baseline, or typical A/A difference, over that of the other nodes' blocks. The interval
-        is simultaneous over nodes, metrics and both kinds of evidence.
+    n: number of blocks on the node.
+    ratio: time of the baseline (SLOW) or typical A/A difference (UNSTEADY) on the node, divided by that on
+        the other nodes. The interval is simultaneous over nodes, metrics and both kinds of evidence.
     """
 
     node: str
@@ -106,8 +110,8 @@ class SetEvidence:
     machines: one name, or the names of both ends of the link.
     n: number of blocks with the machine, or with both ends.
     others: number of blocks without the machine, or with one end only.
-    ratio: time of the baseline in the first blocks over that in the others. The interval is simultaneous over
-        machines, links and metrics.
+    ratio: time of the baseline in the `n` blocks divided by that in the `others` blocks. The interval is
+        simultaneous over machines, links and metrics.
     """
 
     machines: tuple[str, ...]
@@ -121,12 +125,13 @@ class SetEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class RunNodes:
-    """The nodes of a run with more than one.
+    """The nodes of a run on several nodes.
 
     rounds: by name of a node, the number of blocks that count.
     states: by name of a node, its kernel and CPU model as text, if the nodes differ in them; else empty.
-    evidence: the nodes that behave unlike the others; empty for fewer than three nodes.
-    left_out: the names of the nodes that the rule leaves out in CellNodes.without.
+    evidence: evidence against nodes that behave unlike the others; empty for fewer than three nodes.
+    left_out: names of the nodes with evidence, if these are fewer than half of the nodes; else empty.
+        CellNodes.without are the results without them.
     """
 
     estimand: Estimand

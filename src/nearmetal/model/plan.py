@@ -19,8 +19,8 @@ class GrowingLooks:
 
     closing: block numbers at which a time budget or a block limit ended the run, ascending. Each adds one
         closing look.
-    first: number of blocks after which every machine has been in a set, if sets of machines are drawn. There
-        is no look before, because its interval would not be about all machines.
+    first: if sets of machines are drawn, the number of blocks after which every machine has been in a set;
+        else 0. There is no look with fewer blocks, because its interval would not be about all machines.
     """
 
     closing: tuple[int, ...] = ()
@@ -109,10 +109,11 @@ class Plan:
 
 
 def blocks_in_order(whole: Collection[int], missing: Collection[int]) -> int:
-    """Return the number of the last block that an analysis may use: all blocks up to it are complete or were
-    given up.
+    """Return the number of the last block that an analysis may use, 0 if there is none: all blocks up to it
+    are complete or were given up.
 
-    An analysis that also used later blocks would prefer those that ended early.
+    An analysis that also used later blocks would prefer blocks that take less time.
+
     whole: numbers of the complete blocks.
     missing: numbers of the blocks that were given up.
     """
@@ -157,17 +158,23 @@ def draw(purpose: str, seed: int, number: int, name: str) -> bytes:
 
 
 def turn_of_nodes(turn: int, nodes: Sequence[str], seed: int) -> tuple[str, ...]:
-    """Return the order of the nodes in a turn, a uniform permutation. It does not depend on the order of
-    `nodes`, which are distinct names."""
+    """Return a random permutation of the nodes, drawn from the seed and the number of the turn.
+
+    nodes: distinct names. Their order does not matter.
+    """
     return tuple(sorted(nodes, key=lambda node: (draw("nodes", seed, turn, node), node)))
 
 
 def nodes_of_block(block: int, nodes: Sequence[str], seed: int) -> tuple[str, ...]:
-    """Return all nodes in the order in which the placements of a block use them: one with n nodes has the
-    first n.
+    """Return all nodes in the order in which the placements of a block use them: a placement over n nodes
+    uses the first n.
 
-    In each turn, every node is equally often among the first n, whatever n is. Its neighbours are drawn anew
-    in each turn, so any two nodes meet in some blocks and not in others.
+    A turn consists of as many blocks as there are nodes. In each turn, every node is equally often among the
+    first n, whatever n is. The order is drawn anew for each turn, so any two nodes are used together in some
+    blocks and not in others.
+
+    block: number of the block, from 1.
+    nodes: distinct names. Their order does not matter.
     """
     turn, place = divmod(block - 1, len(nodes))
     order = turn_of_nodes(turn, nodes, seed)

@@ -18,8 +18,7 @@ else:
 
 
 def section(data: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return the object inside an object of JSON to which these names lead; empty if there is none, or if it
-    is not an object."""
+    """Return the JSON object at a path of keys inside a JSON object; empty if there is none."""
     for name in names:
         found = data.get(name)
         data = found if isinstance(found, dict) else {}
@@ -33,7 +32,7 @@ NEEDS_TWO_RANKS = "needs two ranks"
 
 
 def unmeasurable(reason: str) -> bool:
-    """Return whether a row with this reason has no value although nothing failed."""
+    """Return whether a row without values and with this reason could not be measured, but did not fail."""
     return reason.endswith((TOO_SHORT, TOO_FAST_TO_MEASURE, NEEDS_TWO_RANKS))
 
 
@@ -41,8 +40,11 @@ _NO_TEXT = msgspec.Raw(b"")
 
 
 class Status(StrEnum):
-    """OK: usable. FAILED: launch, verification or parsing failed, or a time limit was exceeded; see
-    `reason`."""
+    """Whether a trial or a row is usable.
+
+    OK: it is usable.
+    FAILED: launch, verification or parsing failed, or a time limit was exceeded. The field `reason` says why.
+    """
 
     OK = "ok"
     FAILED = "failed"
@@ -70,10 +72,13 @@ class Row(
         rank in MPI calls; for a profiled command also 'compute' and 'init'). A line of a trials file contains
         one entry if all are the same.
     seconds: wall seconds of each slice, of the same length; empty if the value itself is the time.
-    work: work of each slice, in the unit that the value is a rate of or a time per; 0 if it is unknown or
-        differs between slices.
+    work: work of one slice: a rate is work per second, any other value is seconds per unit of work. 0 if the
+        work is unknown or differs between slices.
+    verification: results of the verification; 'ok' is whether the result was right. Empty if the workload was
+        not verified in this trial.
 
-    The other fields are used in lines of trials files only; reading turns them into seconds and parts:
+    The other fields are used only in lines of trials files. They are converted to seconds and parts when a
+    line is read:
 
     ticks_per_second: the number by which ticks are divided; 0 without ticks.
     ticks: seconds as whole numbers of ticks, 4 bytes each, least significant byte first; base64 in a line.
@@ -97,10 +102,10 @@ class Row(
 
 
 class RowData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """A Row as it is stored in a line of a trials file. Its numbers are not parsed, because the analysis
-    parses those of many rows at once.
+    """A Row as it is stored in a line of a trials file. Its numbers are still text, because the analysis
+    parses the numbers of many rows at once.
 
-    values, seconds, parts: arrays of numbers; an empty text if missing. See Row for all fields.
+    values, seconds, parts: JSON text of arrays of numbers; an empty text if missing. See Row for all fields.
     """
 
     workload: str
@@ -122,7 +127,9 @@ class RowData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def slice_values(better: Better, work: float, seconds: Iterable[float]) -> tuple[float, ...]:
     """Return the value of each slice: a rate if higher is better, else the seconds per unit of work.
 
-    Raises ZeroDivisionError.
+    work: work of one slice, above 0.
+
+    Raises ZeroDivisionError for a rate of a slice of 0 s.
     """
     if better is Better.HIGHER:
         return tuple([work / s for s in seconds])
@@ -262,11 +269,12 @@ def claim_of(head: Head) -> Claim:
 
 
 def counting(claims: Mapping[Claim, float]) -> dict[int, Claim]:
-    """Return, for each block, the attempt that counts: the one with the lowest number, never the one that
-    ended first.
+    """Return, for each block, the attempt that counts: of its complete attempts, the one with the lowest
+    number. If several runs made an attempt with this number, the one that began first.
 
-    If two runs made an attempt with this number, the attempt that began first counts.
-    claims: Unix seconds at which each complete attempt began.
+    The time at which an attempt ended does not matter, because short attempts would be preferred.
+
+    claims: by complete attempt, the Unix seconds at which it began.
     """
     first: dict[int, Claim] = {}
     for claim in sorted(claims, key=lambda c: (c.attempt, claims[c], c.run)):

@@ -106,8 +106,8 @@ class Change(StrEnum):
 class Suggestion:
     """A change that may help.
 
-    change: change of the arm or its workload; None if no study can make this change.
-    words: for example 'take the CPU quota out'.
+    change: the part of the arm to change; None if no study can make this change.
+    words: the change as text, such as 'take the CPU quota out'.
     """
 
     change: Change | None
@@ -142,6 +142,8 @@ class Attribution:
 class NetworkTrouble:
     """TCP losses and timeouts in the trials of an arm and of its baseline. Values are means over trials; None
     = unavailable.
+
+    The fields that begin with `baseline_` are those of the baseline.
 
     timeouts, retransmitted: expired retransmission timers, and retransmitted segments, in the timed part.
     rto: the smallest retransmission timeout of a connection with losses, in seconds; None if there is no such
@@ -188,8 +190,8 @@ class SliceSpread:
     slices: number of slices in a block.
     slice_variance: variance of one slice.
     block_variance: variance between blocks that the slices do not explain (it may be negative by chance).
-    slice_seconds: time of one more slice of both sides.
-    other_seconds: the rest of the time of a block.
+    slice_seconds: time of one slice of both sides together, in seconds.
+    other_seconds: time of a block without its slices, in seconds.
     """
 
     slices: int
@@ -350,8 +352,11 @@ class NoiseFloor:
 
 @dataclass(frozen=True, kw_only=True)
 class Unused:
-    """Something that was not measured, or was measured but not used, and why.
+    """Something that was not measured, or was measured but not used.
 
+    what: an arm, trials or a metric of an arm, or a comparison, as text.
+    reason: why it was not measured or not used.
+    count: number of trials or blocks concerned; 0 if none was run.
     failed: whether it ran and failed.
     """
 
@@ -365,7 +370,7 @@ class Unused:
 class VerdictState:
     """The state of the verdicts, for the decision whether and how a run continues.
 
-    finished: why the measured values need no further block, as text; empty if they need one.
+    finished: why no further block is needed, as text; empty if one is needed.
     unbounded: whether no comparison has a finite interval yet.
     looked: number of blocks at the last look at any comparison; 0 before the first.
     settled: by arm, the workloads that later blocks need not run.
@@ -406,6 +411,6 @@ class Analysis:
 
     @property
     def undecided(self) -> tuple[Cell, ...]:
-        """The cells that more blocks may decide. A verdict that is withheld because the nodes disagree is a
-        finding, and more blocks do not change it."""
+        """The cells that more blocks may decide: those without a verdict, except those whose verdict is
+        withheld because the nodes disagree."""
         return tuple(c for c in self.cells if c.open)

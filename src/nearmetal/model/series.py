@@ -21,12 +21,13 @@ class Scale(StrEnum):
 class Figure(StrEnum):
     """A chart of a part.
 
-    CURVE: values over the one number in which several workloads, or several metrics of one, differ.
+    CURVE: values over a number. The number is a parameter of workloads that do not differ otherwise, such as
+        the message size, or a part of the names of several metrics of one workload ('nb64').
     RANKS: values over the number of ranks, a line for each environment and number of nodes.
     STEPS: seconds of each step of the events of instances.
     OVERHEADS: the overhead of every environment, by metric.
     PACKING: the overhead by the number of instances on a node, from the places called '<n> per node'.
-    RELATIVE: bars of every environment relative to its baseline, times and rates as they are.
+    RELATIVE: bars of every environment relative to its baseline. Rates are not converted to times.
     """
 
     CURVE = "curve"
@@ -59,7 +60,7 @@ class Omission:
 
 
 def omission_lines(omissions: Iterable[Omission]) -> list[str]:
-    """Return omissions as text, a line for all that have the same remedy, in their order."""
+    """Return omissions as lines of text. Omissions with the same remedy share a line."""
     by_remedy: dict[str, dict[str, list[str]]] = {}
     for number, o in enumerate(omissions):
         reasons = by_remedy.setdefault(o.remedy or f"{number}", {})
@@ -78,7 +79,8 @@ class Part:
     share: fraction of the total time.
     places: for each environment of the paper, by the paper's name ('container'), the arm that corresponds to
         it.
-    sizes_from: key of the part whose results choose its classes and links; '' if none does.
+    sizes_from: key of the part from whose results its classes of kernels and its links are chosen; '' if they
+        are not chosen.
     absent: why this part has no study on this machine; '' if it has one.
     left_out: what this machine cannot run.
     """

@@ -46,12 +46,13 @@ class Narrowing:
     """Rules by which a machine narrows the parts of a series.
 
     backends: backends that may take the place of a backend in the files of the parts, preferred ones first.
-    containers: new names of environments if containers take the place of guests.
-    host_images: the program for which an image is needed, by image. If the machine has the program, its own
-        files take the place of the image, unless an environment of the part has its own kernel.
-    imports: how the user makes an image that nearmetal cannot build, by image. Without the image, its
-        environments are left out.
-    own_backend: environments that are left out if another backend would take the place of theirs.
+    containers: by name of an environment with guests, its new name if containers replace the guests.
+    optional: workloads that are left out if the machine lacks their programs or devices.
+    host_images: by image, the program for which the image is needed. If the machine has the program, its own
+        root file system is used instead of the image, unless guests boot the image.
+    imports: by image that nearmetal cannot build, how the user makes it. Without the image, its environments
+        are left out.
+    own_backend: environments that are left out if their backend would be replaced by another.
     """
 
     ranks: RankChoice = key_or(
@@ -117,9 +118,9 @@ _TABLE = matching(
 
 @dataclass(frozen=True, kw_only=True)
 class NotAsked:
-    """Why no study file asks something that belongs to a part.
+    """A question that belongs to a part but that no study file can ask, with the reason.
 
-    name: what is not asked.
+    name: the question.
     """
 
     name: str
@@ -131,11 +132,11 @@ class NotAsked:
 class PartEntry:
     """A part as its series file describes it.
 
-    file: name of its study file; '' for the key of the part and '.yaml'.
+    file: name of its study file; '' for '<key of the part>.yaml'.
     places: for each environment of the paper, the arms that may correspond to it. The first one that the
-        machine can run is used. An environment alone stands for its first placement.
+        machine can run is used. An environment without a placement stands for its first arm.
     needs: environments without which the part is not measured.
-    ranks: as in Narrowing, for this part; None if the rule of the series holds.
+    ranks: overrides Narrowing.ranks for this part; None uses that of the series.
     """
 
     name: str
@@ -192,9 +193,9 @@ class PartEntry:
 class SeriesFile:
     """The contents of a series file.
 
-    published: name of a published table that comes with nearmetal, or the TOML file of a table in the same
-        directory; '' for none.
-    time: usual duration of all parts, in seconds.
+    published: key of a paper that comes with nearmetal, or name of a TOML file with published numbers in the
+        same directory; '' for none.
+    time: default duration of all parts together, in seconds.
     """
 
     name: str = field(
@@ -230,8 +231,8 @@ class SeriesFile:
 class SeriesFiles:
     """A series file with the studies of its parts, as read.
 
-    studies: the study of each part, by the part's key.
-    table: text of the published table in the directory of the file; '' if there is none.
+    studies: the study of each part, by key of the part.
+    table: text of the TOML file with published numbers beside the series file; '' if there is none.
     """
 
     head: SeriesFile

@@ -107,7 +107,8 @@ class Comparison:
 
 
 def _alike(arm: Arm, base: Arm) -> bool:
-    """Return whether an arm is compared with an arm of a further baseline."""
+    """Return whether an arm may be compared with an arm of a further baseline: both have the same transport,
+    and if the baseline has a method, they differ only in their methods."""
     own, other = base.environment, arm.environment
     return arm.transport is base.transport and (own.method is None or own.family == other.family)
 
@@ -156,8 +157,10 @@ class Study:
     def with_arms(self, names: Collection[str]) -> Study:
         """Return the study with only the environments and placements of these arms.
 
-        A baseline that is left out is replaced by the first environment that differs from it only in its
-        method.
+        A baseline that is left out is replaced by the first remaining environment that differs from it only
+        in its method. If there is none, it is removed from the baselines.
+
+        names: names of arms ('bare/1x1').
         """
         environments = tuple(
             replace(e, placements=kept)

@@ -35,9 +35,10 @@ def numbered(metric: str) -> tuple[str, int] | None:
 class Sweep:
     """Workloads that differ only in some numbers.
 
-    name: the parts that their names share, or the name of what they run if there are none; the name of the
-        first workload if another sweep of the study has that name.
-    at: values of the keys, in their order, by workload. A dirty rate without a limit is infinite.
+    name: the parts between hyphens that the names of all workloads share; without shared parts, the name of
+        the kernel, application or event. If another sweep has this name, the name of the first workload.
+    keys: names of the numbers in which the workloads differ.
+    at: by name of a workload, its values of `keys`, in this order. A dirty rate without a limit is infinite.
     """
 
     name: str
@@ -47,13 +48,15 @@ class Sweep:
 
     @property
     def least(self) -> int:
-        """Fewest values of a key that make a curve: 2 of an event, 3 of a kernel or an application."""
+        """Smallest number of different values that make a curve: 2 for an event, 3 for a kernel or an
+        application."""
         return 2 if self.workloads[0].event else 3
 
     def lines(self, key: str) -> tuple[tuple[str, ...], ...]:
-        """Return the names of the workloads that differ in one key only, a group for each curve over it.
+        """Return groups of workloads, by name, that differ only in the value of this key: one group for each
+        curve.
 
-        Groups with fewer than `least` values of the key are left out.
+        Groups with fewer than `least` different values are left out.
         """
         number = self.keys.index(key)
         groups: dict[tuple[float, ...], list[str]] = {}
@@ -72,10 +75,10 @@ class Sweep:
 
 
 def sweeps(study: Study) -> tuple[Sweep, ...]:
-    """Return the sweeps of a study, in its order.
+    """Return the sweeps of a study, in the order of its workloads.
 
-    Parameters of kernels and applications that are not above zero count as part of what is run, not as
-    numbers: they have no place on a logarithmic axis.
+    Workloads whose parameters differ in a value that is not above zero belong to different sweeps, because
+    the value has no place on a logarithmic axis.
     """
     families: dict[tuple[str, frozenset[str]], list[tuple[Workload, Mapping[str, float]]]] = {}
     for w in study.workloads:
@@ -98,7 +101,8 @@ def sweeps(study: Study) -> tuple[Sweep, ...]:
 
 
 def _numbers(w: Workload) -> tuple[str, Mapping[str, float]]:
-    """Return a text of everything else in a workload, and its numbers by key."""
+    """Return a text that identifies a workload except for its name and its numbers, and the numbers by key.
+    The numbers are empty for workloads that cannot be part of a sweep."""
     match w:
         case EventSubject():
             own = {key: float(v) for key in _OF_EVENTS if (v := getattr(w, key)) is not None}

@@ -1,4 +1,4 @@
-"""Networks between instances, in network namespaces of their own. This package knows no environment.
+"""Networks between instances, in network namespaces of their own. This package must not depend on backends.
 
-This file must not import anything: every run waits for the start of the worker, which is a module of this
-package."""
+This file must not import anything: that would delay the worker, a module of this package for which every run
+waits."""

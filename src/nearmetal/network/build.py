@@ -42,8 +42,10 @@ class Holder(Protocol):
     (environments.holder.UserNamespaceHolder)."""
 
     def command(self, argv: Sequence[str], *, pid: int | None = None) -> list[str]:
-        """Return the command line that runs argv as root of the user namespace, in pid's network
-        namespace."""
+        """Return the command line that runs argv as root of the user namespace.
+
+        pid: process whose network namespace the command enters; None for the empty one of the holder.
+        """
 
     def network_namespace(self) -> AbstractContextManager[int]:
         """Make a new network namespace in the user namespace. Yields the PID of the process that holds it."""
@@ -54,7 +56,8 @@ class Emulation:
     """The emulated nodes of a network.
 
     link: requested properties of each node's link.
-    nodes: network namespace of each node, by name.
+    nodes: path of the network namespace of each node, by name.
+    addresses: address of each node's bridge, in the same order.
     switch: network namespace of the switch.
     relay: ports that a relay must connect; empty if the kernel connects them itself.
     """
@@ -70,6 +73,8 @@ class Emulation:
 class Network:
     """The part of a network that one arm uses.
 
+    label: label of the network, which the names of its namespaces begin with.
+    mode: mode of the attachment, or datapath of Open vSwitch; None if the attachment has no modes.
     hub_apart: whether mpirun has its own network namespace; otherwise it runs in that of the first instance.
     hub_netns, hub_address, hub_interface: namespace, address and interface of mpirun.
     seats: namespace, address and interface of each instance of the arm.
@@ -95,7 +100,7 @@ class Network:
     emulation: Emulation | None = None
 
     def hub_command(self, argv: Sequence[str]) -> list[str]:
-        """Return the command line that runs argv on the machine, but in the hub's network."""
+        """Return the command line that runs argv on this machine in the hub's network namespace."""
         return [*self.hub_enter, *argv]
 
     def trouble(self) -> str:
@@ -168,6 +173,9 @@ def attempted_networks(
             i: want for i, want in enumerate(ready) if isinstance(want, UnavailableError)
         }
         wants = [want for want in ready if isinstance(want, NetworkRequest)]
+        if not wants:  # there is no namespace that the worker could enter
+            yield tuple(out.values())
+            return
         plans = plan.plan_networks(wants)
         places = _Places(stack, label, plans, user_namespace_holder)
         ours, theirs = _meter_sockets(stack, sum(len(own) for own in places.paths))
@@ -314,6 +322,8 @@ def _switch(
     enter: Callable[[str], Sequence[str]],
 ) -> Network:
     """Run Open vSwitch between the ports in the hub, or in each emulated node.
+
+    Returns the network with the type of the datapath as its mode.
 
     enter: returns the command line that enters the namespace with a path.
 

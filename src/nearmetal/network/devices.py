@@ -35,11 +35,13 @@ _TIMEOUT = 60.0
 def allocated(
     stack: ExitStack, host: Host, wants: Sequence[NetworkRequest], scratch: Path, sys: Path = SYS
 ) -> list[NetworkRequest | UnavailableError]:
-    """Return the requests, each with a device for every instance if it needs devices; an error if there are
-    too few.
+    """Select the devices of the machine for the requests whose attachment uses such devices.
+
+    Returns the requests in the same order, each with one device for every instance if it uses devices. A
+    request whose devices cannot be provided is replaced by the error.
 
     scratch: directory of the run, for records of what must be undone after kill -9.
-    stack: undoes on exit what is enabled for the requests.
+    stack: restores the number of virtual functions on exit, if it is changed here.
     """
     taken: set[str] = set()
     out: list[NetworkRequest | UnavailableError] = []
@@ -117,10 +119,10 @@ def _functions(
 
 
 def _refuse_range_in_use(host: Host, want: NetworkRequest) -> None:
-    """Check that the network's addresses are not used on the machine. Such a network is not limited to
-    namespaces of nearmetal.
+    """Check that the machine has no route to the addresses of a network on devices of the machine. Such a
+    network may reach other machines, so its addresses must be unused.
 
-    Raises UnavailableError if they are.
+    Raises UnavailableError if there is such a route.
     """
     subnet = IPv4Network(want.settings.subnet or RANGE)
     for device, network in ipv4_routes(host):

@@ -2,8 +2,8 @@
 namespaces.
 
 It reads {"pairs": [{"from": namespace, "to": namespace, "address": of the second}]} as JSON on standard
-input. For each pair it writes, in one line of JSON, the median round-trip time of a small packet and the rate
-of a TCP stream."""
+input. It writes one line of JSON, a list with {"round_trip": median round-trip time of a small packet in
+seconds, "rate": bytes per second of a TCP stream} for each pair."""
 
 from __future__ import annotations
 
@@ -47,6 +47,11 @@ def _sockets(kind: socket.SocketKind, one: str, other: str) -> tuple[socket.sock
 
 
 def round_trip(one: str, other: str, address: str) -> float:
+    """Return the median round-trip time of a small UDP packet between two namespaces, in seconds.
+
+    one, other: paths of the namespaces.
+    address: address in the other namespace.
+    """
     near, far = _sockets(socket.SOCK_DGRAM, one, other)
     with near, far:
         far.bind((address, 0))
@@ -63,7 +68,7 @@ def round_trip(one: str, other: str, address: str) -> float:
 
 
 def stream(one: str, other: str, address: str) -> float:
-    """Return the received bytes per second."""
+    """Return the received bytes per second of a TCP stream. Arguments as of round_trip()."""
     near, far = _sockets(socket.SOCK_STREAM, one, other)
     with near, far:
         far.bind((address, 0))

@@ -21,7 +21,8 @@ from .facts import RTO_MIN_LOCK, Json, facts, write_sysctl
 LOOPBACK = 1  # the index of lo in every namespace
 _NETEM, _NETEM_CHILD = 0x10000, 0x10001
 _LINK_SCOPE, _KERNEL = 253, 2  # RT_SCOPE_LINK, RTPROT_KERNEL
-#: At most a tenth of a second in the queue; at once a millisecond's worth, but at least a whole TSO segment.
+#: Defaults of a rate limiter: its queue holds what the link sends in LATENCY seconds. Its burst is what the
+#: link sends in BURST_SECONDS, but at least a whole TSO segment (bytes).
 LATENCY, BURST_SECONDS, LEAST_BURST = 0.1, 1e-3, 1 << 16
 
 
@@ -40,8 +41,8 @@ def give_back(request: Json) -> Json:
 
 
 class Meters:
-    """Sends the meter descriptors of each namespace (host.network_meter), in order, until the receiver
-    refuses one."""
+    """Sends the meter descriptors of each namespace (host.counters.network_meter), in order, until the
+    receiver refuses one."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._to = None if descriptor is None else socket.socket(fileno=descriptor)

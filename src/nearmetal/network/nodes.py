@@ -2,8 +2,12 @@
 uplink of limited rate to one switch. No I/O.
 
 A bare node is itself the instance and has the address of its bridge. Containers are connected to the bridge
-of their node by a pair each, by macvlan on a device of the node whose other end is a port of the bridge, or
-by a pair each to an Open vSwitch of the node, which that device joins to the bridge.
+of their node in one of three ways:
+
+- by one veth pair for each container;
+- by macvlan links on device0, one end of a veth pair whose other end, slot0, is a port of the bridge;
+- by one veth pair for each container to an Open vSwitch of the node, of which device0 is a port too.
+
 The switch is a bridge if the kernel can delay frames itself (netem) or no delay is requested;
 otherwise a relay (nm-box relay)."""
 
@@ -19,10 +23,10 @@ from .topology import HUB, Link, Topology
 SWITCH = "switch"
 UPLINK = "uplink"
 DEVICE, SLOT = "device0", "slot0"
-"""The device of a node that its macvlan links share, or that is a port of its Open vSwitch, and the other end
-of it, a port of the node's bridge."""
+"""The two ends of a veth pair in a node. The macvlan links of the node are on the first end, or the first end
+is a port of the node's Open vSwitch. The second end is a port of the node's bridge."""
 NODE_SWITCH = "ovs0"
-"""The Open vSwitch of a node: its bridge has the usual name."""
+"""Name of a node's Open vSwitch bridge. The usual name, br0, is that of the node's other bridge."""
 #: Bytes that may pass an end of a link at once: enough for its rate with the kernel's timers, and little
 #: compared with its queue.
 BURST = 16 << 10
@@ -64,7 +68,7 @@ def emulated_nodes(f: Frame, nodes: Nodes, *, switched: bool = False) -> Topolog
     """Return the topology of emulated nodes.
 
     f.seats: seats of containers, node by node; empty if the nodes are bare.
-    f.mode: mode of macvlan, if the seats are such links; None if they are connected by pairs.
+    f.mode: mode of macvlan if the seats are macvlan links; None if they are ends of veth pairs.
     switched: whether the pairs end in an Open vSwitch of each node, which is made later (switch_ports()).
     """
     links = [Link(at=SWITCH, name=BRIDGE, kind="bridge")]

@@ -28,8 +28,10 @@ _LIMIT = 60.0
 def open_vswitch(
     host: Host, enter: Sequence[str], directory: Path, ports: Sequence[str], bridge: str = BRIDGE
 ) -> Iterator[str]:
-    """Run a bridge over these interfaces of a namespace until exit. Yields the type of its datapath.
+    """Run a bridge between interfaces of a namespace until exit. Yields the type of its datapath, KERNEL or
+    USER_SPACE.
 
+    ports: names of the interfaces.
     enter: words in front of a command that runs in the network namespace of the bridge.
     directory: an empty directory with a path short enough for sockets in it.
     bridge: the bridge's name.

@@ -2,7 +2,7 @@
 them. No I/O.
 
 All arms with the same attachment and settings share one network, with an address for each of their instances.
-If the attachment connects instances only to each other, each arm has its own network."""
+An arm has its own network if it uses a single veth pair, devices of the machine, or emulated nodes."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ class NetworkPlan:
 
     groups: indexes of the seats (addresses) of each arm.
     hub, hub_address: place and address of mpirun: those of the first seat if there is no separate hub.
+    seat_places, addresses: place and address of each seat.
     nodes: places of the emulated nodes; empty if there are none.
     link: properties of the links of emulated nodes.
     """

@@ -17,7 +17,7 @@ from .topology import HUB, Link, Route, Topology
 
 BRIDGE = "br0"
 SEAT = "eth0"
-HUB_PORT = "hubport"  # joined to the hub's own interface if the kernel has no bridge there
+HUB_PORT = "hubport"  # port of Open vSwitch whose other end, hub0, has the hub's address
 VXLAN_PORT = 4789  # port assigned by IANA
 VXLAN_HEADERS = 50  # bytes before the inner Ethernet frame's payload: Ethernet 14, IPv4 20, UDP 8, VXLAN 8
 ETHERNET_MTU = 1500
@@ -55,7 +55,8 @@ class Frame:
         )
 
     def inner(self, at: str, name: str, kind: str) -> Link:
-        """Return a link on the path, with the same MTU, queue length and offloads as the interfaces."""
+        """Return an interface on the path between two seats, with the requested MTU, queue length and
+        offloads."""
         s = self.settings
         return Link(
             at=at,
@@ -143,8 +144,8 @@ def veth_routed(f: Frame) -> Topology:
 
 
 def on_pairs(f: Frame, kind: str) -> Topology:
-    """Make macvlan or macvtap links on a device that the instances share: one end of a pair whose other end
-    is a port of the hub's bridge, like a machine's own card at a switch.
+    """Make a macvlan or macvtap link for each seat, all on one device. The device is one end of a veth pair
+    whose other end is a port of the hub's bridge, as a network card is connected to a switch.
 
     In mode vepa that port sends frames back (IEEE 802.1Qbg). In modes private and passthru each seat has a
     device of its own. A guest exchanges frames with a macvtap through its character device.
@@ -185,8 +186,8 @@ def ipvlan(f: Frame) -> Topology:
 
 
 def vxlan(f: Frame) -> Topology:
-    """Make each seat's eth0 a tunnel end over its pair to the hub's bridge; the hub has a tunnel end too.
-    Addresses are learned by multicast (RFC 7348)."""
+    """Make eth0 of each seat the end of a VXLAN tunnel. The tunnels run over a veth pair from each seat to
+    the hub's bridge, and the hub has a tunnel end too. Addresses are learned by multicast (RFC 7348)."""
     mtu = (f.settings.mtu or ETHERNET_MTU - VXLAN_HEADERS) + VXLAN_HEADERS
     below = _below(f)
     prefix = below.prefixlen
@@ -210,8 +211,8 @@ def ovs(f: Frame) -> Topology:
 
 
 def with_checksums(links: Iterable[Link]) -> list[Link]:
-    """Return links whose packets carry their checksums. Through user space they must: nothing later would add
-    them."""
+    """Return the links without checksum offload, so that every packet carries its checksum. Open vSwitch in
+    user space does not add missing checksums."""
     return [replace(link, offloads={"tx": False, **link.offloads}) for link in links]
 
 

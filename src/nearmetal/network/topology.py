@@ -22,11 +22,14 @@ class Link:
         pair; 'device' for a device of the machine, which is moved in.
     peer: namespace and name of the other end of a veth pair.
     over: the interface in namespace made_at that it is based on.
+    made_at: the namespace in which it is made before it is moved; None for `at`.
     options: attributes by their pyroute2 names.
     master: the bridge that it is a port of.
     hairpin: whether the port may send frames back to their sender's port.
     address: with prefix.
-    rate: bytes per second.
+    mtu: bytes; queue_length: packets; None for the kernel's default.
+    offloads: whether each is on, by name (see ethtool.switch()).
+    rate: bytes per second; None for no limit.
     queue, burst: sizes of the rate limiter's queue and of its burst, in bytes; None for the defaults.
     delay: seconds by which outgoing frames are delayed. If the kernel cannot do this (netem), the interface
         is not made a port of master.
@@ -62,10 +65,10 @@ class Link:
 class Route:
     """A route in one network namespace.
 
-    at: place.
+    at: name of the namespace.
     destination: with prefix.
-    via: a gateway; None = on the link itself.
-    rto_min: seconds.
+    via: address of a gateway; None if the destination is on the link itself.
+    rto_min: shortest retransmission timeout of TCP, in seconds.
     """
 
     at: str
@@ -83,7 +86,8 @@ class Topology:
     places: the namespaces; if there is a hub, it comes before the seats.
     links: the links, in the order in which they are made.
     routes: routes that replace those made by the kernel.
-    report: by place, the interface whose facts are read back.
+    forwarding: the namespaces whose kernel forwards packets.
+    report: for each namespace, the interface whose facts are read back.
     """
 
     places: tuple[str, ...]

@@ -37,8 +37,8 @@ from .software import Software
 KERNEL_IMAGE = "debian-kernel"
 """The image whose kernel boots images that contain no kernel."""
 GENERIC_KERNEL_IMAGE = "debian-kernel-generic"
-"""The same, for guests with an emulated or passed-through physical network card: its kernel has the
-drivers."""
+"""The image that takes the place of KERNEL_IMAGE for guests with an emulated network card, or with a physical
+one that is passed through. Its kernel has the drivers."""
 
 
 def guest_bases(
@@ -49,9 +49,11 @@ def guest_bases(
     stack: ExitStack,
     progress: Progress,
 ) -> dict[str, GuestBase]:
-    """Prepare kernel, initramfs and root file system of every environment of virtual machines.
+    """Prepare kernel, initramfs and root file system of every environment of virtual machines, and return
+    them by the name of the environment.
 
     stack: keeps the images from being removed until it is closed.
+
     Raises UnavailableError if a kernel or a disk cannot be booted, and RunError.
     """
     require_room(machine.host, study, backends)
@@ -159,9 +161,9 @@ def _kernel(
 ) -> tuple[Path, Path | None]:
     """Choose a kernel and its directory lib/modules/<version> (None for a kernel without modules).
 
-    The first of these that applies is used: the image named by kernel_image; the user's kernel file; the
-        running kernel if the guest uses the machine's own root; the kernel in the guest's image;
-        KERNEL_IMAGE, or GENERIC_KERNEL_IMAGE for network cards other than virtio.
+    The first of these that is given or exists is used: the image named by kernel_image; the user's kernel
+    file; the kernel in the guest's image, or the running kernel if the guest has the machine's own root;
+    usual_kernel_image().
 
     Raises UnavailableError if the image that was chosen has no kernel.
     """
@@ -191,7 +193,10 @@ def has_kernel(image: Image | None) -> bool:
 
 
 def _own_kernel(image: Image | None) -> tuple[Path, Path] | None:
-    """Return the kernel and modules of an image, or those of the running kernel for None."""
+    """Return the kernel of an image and the directory of its modules; None if there are none.
+
+    image: None for the machine's own root, which has the running kernel.
+    """
     if image is not None:
         return kernel_of(image.tree)
     release = os.uname().release
@@ -202,9 +207,12 @@ def _own_kernel(image: Image | None) -> tuple[Path, Path] | None:
 def _kernel_in(
     machine: Machine, name: str, own: Mapping[str, ImageDefinition], stack: ExitStack
 ) -> tuple[Path, Path]:
-    """Return the kernel and modules of an image.
+    """Return the kernel of the image with this name, and the directory of its modules.
 
+    own: images that the study defines.
     stack: keeps the image from being removed until it is closed.
+
+    Raises UnavailableError if there is no such image, or it has no kernel.
     """
     image = require_image(machine.host, image_store(), name, own)
     stack.enter_context(in_use(image))
@@ -218,7 +226,8 @@ def _kernel_in(
 
 
 def kernel_of(tree: Path) -> tuple[Path, Path] | None:
-    """Return the newest kernel of a tree that has its modules there, and the directory of the modules."""
+    """Return the newest kernel of a tree that has its modules there, and the directory of the modules; None
+    if there is no such kernel."""
     kernels = sorted((tree / "boot").glob("vmlinuz-*"), key=lambda p: p.stat().st_mtime, reverse=True)
     for kernel in kernels:
         modules = tree / "lib/modules" / kernel.name.removeprefix("vmlinuz-")

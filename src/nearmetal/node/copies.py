@@ -66,7 +66,7 @@ class Copies:
         self._tops, self._files, self._directories = set[Path](), set[Path](), set[Path]()
 
     def new(self, paths: Iterable[Path]) -> list[Path]:
-        """Return the paths that are not known yet, and know them from now on."""
+        """Return those paths that were in no earlier call, without duplicates."""
         found = [path for path in dict.fromkeys(paths) if path not in self._tops]
         self._tops.update(found)
         return found
@@ -74,10 +74,10 @@ class Copies:
     def wanted(self, tops: Sequence[Path], members: Sequence[Member]) -> list[Member]:
         """Return the members that have to be copied, and remember them for remove().
 
-        tops: the paths whose members they are.
+        tops: the paths of new() from which the members were collected.
 
-        Raises UnavailableError if a file exists there with other contents, or if others can change what is at
-            one of the paths there, and RunError.
+        Raises UnavailableError if a file exists there with other contents, or if other users can change one
+        of the paths there, and RunError.
         """
         at = [Path("/", member.name) for member in members]
         above = [path for top in tops for path in top.parents]
@@ -133,7 +133,10 @@ class Copies:
         return {Path(name) for name, answer in zip(names, answers, strict=True) if answer == "missing"}
 
     def _changed(self, files: Sequence[tuple[Path, bytes]]) -> set[Path]:
-        """Return the files that were copied and differ now."""
+        """Return the files that were copied earlier and now differ from this machine's.
+
+        Raises UnavailableError if a file that was not copied from here has other contents.
+        """
         if not files:
             return set()
         sums = "".join(f"{_sum(data)} *{path}\n" for path, data in files)

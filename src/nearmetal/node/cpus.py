@@ -55,6 +55,7 @@ def vcpus_of(
 ) -> tuple[tuple[int, ...], ...]:
     """Return the CPUs of each rank, as numbered inside its virtual machine.
 
+    instance_cpus: CPUs of the machine, by instance.
     ranks: CPUs of the machine, by rank.
     """
     settings = arm.environment.guest or GuestSettings()

@@ -15,12 +15,12 @@ from .machine import image_store
 IMAGE = "criu"
 BUILD = f"nearmetal image build {IMAGE}"
 LEAST = (4, 2)
-"""Older versions do not initialise on Linux 6.16 and later."""
+"""Oldest version of CRIU that is used. Older versions do not initialise on Linux 6.16 and later."""
 CHECKED_METHODS = (Method.CRIU_LAZY, Method.CRIU_PRECOPY)
 """Methods for which the machine may lack something that CRIU's own check does not require."""
 _SECONDS = 60.0
 _LEAST_PIPE = 4 << 20
-"""Bytes of a pipe in which CRIU keeps memory that is fetched later."""
+"""Smallest size in bytes of the pipes in which CRIU keeps memory that is fetched later."""
 _SYS_RESOURCE = 24
 """Number of CAP_SYS_RESOURCE (linux/capability.h)."""
 _LOADER, _PROGRAM = "ld-linux*.so.*", "usr/sbin/criu"
@@ -48,7 +48,7 @@ def find_criu(host: Host, store: ImageStore | None = None) -> Criu | Unavailable
 
 
 def _unable(host: Host, argv: Sequence[str]) -> Mapping[Method, Unavailable]:
-    """Return why methods cannot be used with this CRIU on this machine."""
+    """Return the methods that cannot be used with this CRIU on this machine, each with the reason."""
     found = {}
     if not host.run([*argv, "check", "--feature", "mem_dirty_track"], timeout=_SECONDS).ok:
         found[Method.CRIU_PRECOPY] = Unavailable(
@@ -67,7 +67,7 @@ def _unable(host: Host, argv: Sequence[str]) -> Mapping[Method, Unavailable]:
 
 
 def _small_pipes(host: Host) -> Unavailable | None:
-    """Return why the memory that is fetched later does not fit into pipes; None if it does."""
+    """Return why pipes here are too small for CRIU's memory that is fetched later; None if they are not."""
     most, status = host.read("/proc/sys/fs/pipe-max-size"), host.read("/proc/self/status")
     if isinstance(most, MissingValue) or isinstance(status, MissingValue):
         return None

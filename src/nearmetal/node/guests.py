@@ -41,6 +41,8 @@ def out_of_guests(
 ) -> None:
     """Copy the reports of the ranks and the further paths out of the guests.
 
+    directory: directory of the trial.
+    tasks: number of ranks in each guest.
 
     Raises RunError.
     """
@@ -52,7 +54,7 @@ def out_of_guests(
 def carry_fifos(fifos: Iterable[tuple[RemoteInstance, Path, bool]]) -> list[Process]:
     """Relay FIFOs between the machine and guests. The caller must end the processes that are returned.
 
-    fifos: the guest, the path, and whether the data flow into the guest.
+    fifos: for each FIFO the guest, the path, and whether data flow into the guest.
     """
     carriers: list[Process] = []
     try:
@@ -100,8 +102,8 @@ def keep_consoles(guests: Sequence[RemoteInstance], instances: Sequence[Instance
 
 
 def holdings(guests: Sequence[RemoteInstance], mark: str) -> dict[int, RankHolds]:
-    """Return the connections and shared memory of the ranks, as host.ranks.rank_holdings does. Memory in
-    different guests is never counted as shared."""
+    """Return the connections and shared memory of the ranks, as host.processes.ranks.rank_holdings() does.
+    Memory in different guests is never counted as shared."""
     found: dict[int, RankHolds] = {}
     for number, guest in enumerate(guests):
         for rank, holds in guest.rank_holdings(mark).items():

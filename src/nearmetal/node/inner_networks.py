@@ -50,7 +50,7 @@ def inner_network(arm: Arm, label: str) -> Network | None:
 
 @contextmanager
 def joined_in(guest: Instance | None, network: Network) -> Iterator[None]:
-    """Build such a network in a running guest until exit.
+    """Build a network that inner_network() has planned in a running guest, and remove it on exit.
 
     Raises UnavailableError, RunError.
     """

@@ -54,7 +54,7 @@ class Relay:
 class Links:
     """The links of all emulated networks.
 
-    measured: rate and round trip, by label of the network.
+    measured: by label of the network, 'rate' in bytes per second and 'round_trip' in seconds.
     relays: by label of the network.
     """
 

@@ -28,6 +28,7 @@ class Hardware:
 
     memory: bytes.
     cpu_flags: as in /proc/cpuinfo; empty if there are none.
+    rdma: names of the RDMA devices.
     """
 
     memory: int
@@ -51,7 +52,7 @@ def hardware_of(host: Host, rdma: Path = RDMA) -> Hardware:
 class Machine:
     """The host, with all tools compiled.
 
-    llc: bytes of the last-level cache.
+    llc: bytes of all last-level caches together.
     cpus: usable CPUs, in the order in which they are assigned to ranks.
     cores: number of cores that these CPUs belong to.
     hardware: properties from which applications choose their problem sizes.

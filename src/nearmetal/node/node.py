@@ -103,13 +103,14 @@ class Node:
         return vcpus_of(arm, own, ranks)
 
     def machine_cpus(self, arm: Arm, number: int) -> tuple[int, ...]:
-        """Return the CPUs of this machine that the machine of one instance of an arm has: its own guest, or
+        """Return the CPUs of this machine for the guest of one instance of an arm: the instance itself, or
         the guest that holds all instances of the arm."""
         numbers = [number] if arm.environment.inside is None else range(arm.placement.all_instances)
         return tuple(sorted({cpu for n in numbers for cpu in self.instance_cpus(arm, n)}))
 
     def instance_cpus(self, arm: Arm, number: int) -> tuple[int, ...]:
-        """Return the CPUs of one instance of an arm, as its machine numbers them: the CPUs of its ranks."""
+        """Return the CPUs of the ranks of one instance of an arm, by their numbers on the machine where the
+        instance runs."""
         if self.real is not None:
             tasks = arm.placement.tasks
             own = self.cpus(arm)[number * tasks : (number + 1) * tasks]
@@ -118,7 +119,9 @@ class Node:
 
     def network_of(self, arm: str, *, aa: bool) -> Network | None:
         """Return the network of an arm, or of its A/A arm; None if the arm uses the network of its machine.
-        Inside a guest it is built once the guest runs."""
+
+        A network inside a guest is only planned here. It is built once the guest runs.
+        """
         if (own := self.arms.get(arm)) is not None and own.environment.inside is not None:
             return inner_network(own, f"{self.label}-{slot(self.arms, arm, aa)}")
         networks = self.networks if self.real is None else self.real.networks
@@ -210,7 +213,8 @@ def open_node(
 
     force: use the machines of a placement even if another run measures there.
 
-    Raises UsageError if a network is impossible, and the error of what cannot be built or started.
+    Raises UsageError if a network is impossible, UnavailableError if something is missing on the machine, and
+    RunError if something cannot be built or started.
     """
     arms = {a.name: a for a in study.arms()}
     for arm in arms.values():

@@ -1,4 +1,5 @@
-"""The addresses of networks over machines: which are planned, and whether they are free on the wire."""
+"""Plans the addresses of networks that connect several machines, and checks that no other machine uses
+them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
-from ..errors import RunError, UnavailableError, UsageError
+from ..errors import UnavailableError, UsageError
 from ..host import Host, namespaces
 from ..model.environments.network import NetworkSettings
 from ..model.study import Attachment
@@ -24,11 +25,11 @@ _BELOW = IPv4Network("10.98.0.0/16")
 
 @dataclass(frozen=True, kw_only=True)
 class Attached:
-    """A machine on which namespaces are made.
+    """A machine on which network namespaces are made.
 
     name: in messages; '' for this machine.
-    interface: the interface to which they are connected.
-    address: its address.
+    interface: the interface of the machine to which they are connected.
+    address: address of that interface.
     """
 
     name: str
@@ -43,10 +44,10 @@ class Attached:
 
 @dataclass(frozen=True, kw_only=True)
 class Ends:
-    """The addresses of one network, for mpirun first.
+    """The addresses of one network that connects several machines.
 
-    inner: addresses of mpirun and the instances.
-    below: addresses of their routers.
+    inner: addresses of mpirun and of the instances, in this order.
+    below: address of the router of each.
     """
 
     subnet: IPv4Network
@@ -57,8 +58,8 @@ class Ends:
 def plan_ends(settings: Sequence[NetworkSettings], count: int, first: int) -> tuple[Ends, ...]:
     """Return the addresses of each network. Networks with the same named subnet share it. No I/O.
 
-    settings: of each network.
-    count: addresses of each: of mpirun and of the instances.
+    settings: settings of each network.
+    count: number of addresses in each network: one for mpirun, and one for each instance.
     first: number of the first subnet. Other runs on the same wire should have another.
 
     Raises UsageError if a subnet is too small, or if there are too many networks.
@@ -75,7 +76,7 @@ def plan_ends(settings: Sequence[NetworkSettings], count: int, first: int) -> tu
             raise UsageError(
                 f"{subnet} has too few addresses", remedy="a larger network: subnet: 10.99.0.0/16"
             )
-        routers = next_subnet(_BELOW, first + number)
+        routers = next_subnet(_BELOW, first + number, min(24, 32 - (count + 1).bit_length()))
         out.append(
             Ends(
                 subnet=subnet,
@@ -86,16 +87,20 @@ def plan_ends(settings: Sequence[NetworkSettings], count: int, first: int) -> tu
     return tuple(out)
 
 
-def next_subnet(within: IPv4Network, number: int) -> IPv4Network:
-    """Return the /24 with a number within a /16; it goes on with 0 behind 255."""
-    return IPv4Network((int(within[0]) + (number % 256 << 8), 24))
+def next_subnet(within: IPv4Network, number: int, prefix: int = 24) -> IPv4Network:
+    """Return the network with a number among the networks of a prefix length within a wider network.
+
+    Numbers are taken modulo the number of these networks.
+    """
+    known = 1 << (prefix - within.prefixlen)
+    return IPv4Network((int(within[0]) + (number % known << (32 - prefix)), prefix))
 
 
 def require_free(machine: Attached, attachment: Attachment, ends: Ends) -> None:
-    """Check that a machine reaches no other network by the addresses.
+    """Check that a machine has no route to the addresses of a network.
 
-    A wider route through a gateway does not matter, such as 10.0.0.0/8 of a site: no machine on this wire
-    needs to have these addresses.
+    A wider route through a gateway is allowed, such as 10.0.0.0/8 of a site: it does not mean that a machine
+    on this wire has one of the addresses.
 
     Raises UnavailableError, which names the network and the route.
     """
@@ -115,7 +120,8 @@ def require_free(machine: Attached, attachment: Attachment, ends: Ends) -> None:
 
 
 def _on_the_wire(attachment: Attachment, ends: Ends) -> Iterator[tuple[IPv4Network, str]]:
-    """Yield the networks that the machines may know, and what to do if one of them is in use."""
+    """Yield each subnet whose addresses are visible on the network of the machines, with the remedy if it is
+    in use."""
     yield ends.subnet, "another network: {subnet: ...}"
     if attachment is Attachment.VETH_ROUTED:
         yield ends.below[0].network, "attachment: macvlan or veth-bridge, which need no addresses of routers"
@@ -131,14 +137,14 @@ _REQUEST = struct.Struct("!HHBBH6s4s6s4s")
 def require_unanswered(
     netns: str, interface: str, addresses: Sequence[IPv4Address], machine: Attached, attachment: Attachment
 ) -> None:
-    """Check that no other machine on the wire has one of the addresses: what a killed run left, or another
-    run with the same subnet.
+    """Check by ARP that no other machine on the wire has one of the addresses. A killed run may have left one
+    there, or another run may use the same subnet.
 
-    netns: path of the network namespace from which they are asked for by ARP. It may have one of them itself.
-    interface: its Ethernet interface, which is up.
+    netns: path of the network namespace from which the requests are sent. It may have one of the addresses.
+    interface: Ethernet interface of that namespace, which is up.
     machine: the machine of the namespace, for messages.
 
-    Raises UnavailableError, which names the address and who has it.
+    Raises UnavailableError, which names the address and the Ethernet address of the machine that has it.
     """
     with namespaces.entered(netns), socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM) as wire:
         wire.bind((interface, _ARP))
@@ -171,7 +177,4 @@ def _heard(wire: socket.socket, deadline: float) -> Iterator[tuple[bytes, IPv4Ad
 
 def command(host: Host, argv: Sequence[str]) -> str:
     """Return what a command prints on a machine. Raises RunError if it fails."""
-    done = host.run(argv, timeout=SECONDS)
-    if not done.ok:
-        raise RunError(done.failure())
-    return done.stdout
+    return host.run(argv, timeout=SECONDS).require().stdout

@@ -95,12 +95,12 @@ SHAPES: Mapping[Attachment, str] = {
     Attachment.VETH_BRIDGE: _BRIDGE,
     Attachment.VETH_ROUTED: _ROUTED,
 }
-"""How eth0 of a new namespace is connected, by attachment. $@: the machine's address, the instance's address
-and the router's address of each other machine, with commas."""
+"""The part of a shell script that connects eth0 of a new namespace, by attachment. Each argument in $@ is
+'address of the machine,address of the instance,address of the router' of one other machine."""
 
 
 def number_of(label: str) -> int:
-    """Return the number that the label of a run contains, below 2^24."""
+    """Return the number below 2^24 that the six hexadecimal digits in the label of a run stand for."""
     digits = re.search(r"(?<=nearmetal-)[0-9a-f]{6}", label)
     assert digits is not None, label
     return int(digits[0], 16)
@@ -110,14 +110,16 @@ def number_of(label: str) -> int:
 def real_networks(
     study: Study, label: str, hub: Attached, nodes: Sequence[Attached]
 ) -> Iterator[dict[tuple[str, bool], Network]]:
-    """Make the networks of a study's arms over machines until exit; empty if all use the machines' own.
+    """Make the networks that connect the instances of a study's arms on several machines. They are removed on
+    exit.
 
     hub: this machine, on which mpirun runs.
     nodes: in the order in which placements use them.
 
-    Yields the network of each arm, by its name and whether it is the A/A arm.
+    Yields the network of each arm, by its name and whether it is the A/A arm. Arms that use the network of
+    the machines are left out.
 
-    Raises UnavailableError, which names the machine, if one cannot have it, and UsageError.
+    Raises UnavailableError, which names the machine, if a network cannot be made there, and UsageError.
     """
     first = study.design.baselines[0]
     wanted: dict[tuple[str, bool], Arm] = {}
@@ -189,9 +191,9 @@ def make_network(
 def _require_unanswered(name: str, attachment: Attachment, ends: Ends, machines: Sequence[Attached]) -> None:
     """Check that no other machine already uses one of the addresses that this network will have.
 
-    Raises UnavailableError, which names the address.
+    name: name of the namespace on this machine.
 
-    name: of the namespace on this machine.
+    Raises UnavailableError, which names the address.
     """
     if attachment is Attachment.VXLAN:
         return
@@ -210,10 +212,13 @@ def make_seat(
     machines: Sequence[Attached],
     at: int,
 ) -> dict[str, JsonValue]:
-    """Make the namespace of one machine. Returns what its links are like.
+    """Make the namespace of a network on one machine, and return its interface and routes for the record.
 
-    name: of the namespace.
+    name: name of the namespace.
+    number: number of the network in the run.
     at: index of the machine.
+
+    Raises UnavailableError if the machine refuses, and RunError.
     """
     machine, settings = machines[at], arm.environment.network
     attachment = arm.environment.attachment
@@ -287,10 +292,10 @@ def _refusal(
 
 
 def remove_dead(host: Host, label: str) -> None:
-    """Remove the network namespaces of runs that have ended from a machine. They would answer for their
-    addresses.
+    """Remove the network namespaces of ended runs from a machine. They would still answer ARP requests for
+    their addresses.
 
-    label: of this run. Nothing is removed from a machine whose lock file does not name it.
+    label: label of this run. Nothing is removed from a machine whose lock file does not name this run.
     """
     living = living_there(host)
     if label not in living:
@@ -303,8 +308,13 @@ def remove_dead(host: Host, label: str) -> None:
 
 
 def _require_reached(seats: Sequence[Seat], machines: Sequence[Attached], attachment: Attachment) -> None:
-    """Check that the instances answer mpirun: a switch may drop frames of unknown senders, and a firewall
-    tunnels. Nothing listens there, so a connection is refused."""
+    """Check that packets from the namespace of mpirun reach the namespaces of the instances. A switch may
+    drop frames of unknown senders, and a firewall may drop tunnels.
+
+    No program listens on the port, so a refused connection shows that packets arrive.
+
+    Raises UnavailableError if they do not.
+    """
     with namespaces.entered(seats[0].netns):
         for seat, machine in zip(seats[1:], machines[1:], strict=True):
             try:
@@ -333,13 +343,14 @@ def _delete(host: Host, name: str) -> None:
 
 
 def reached_by(host: Host, interface: str, nodes: Sequence[tuple[str, Host]]) -> tuple[Attached, ...]:
-    """Return this machine, with the interface by which it reaches the nodes, and each node with its own.
+    """Return this machine with the interface by which it reaches the nodes, then each node.
 
     host: this machine.
-    interface: name of the interface of the nodes.
-    nodes: with their names.
+    interface: name of the interface that is used on each node.
+    nodes: name and host of each node.
 
-    Raises UnavailableError if a node has no address there, or if this machine has no route to the first.
+    Raises UnavailableError if a node has no address on the interface, or if this machine has no route to the
+    first node.
     """
     found = [
         Attached(

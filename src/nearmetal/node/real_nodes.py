@@ -1,5 +1,5 @@
-"""The machines of a placement over several nodes, each reached by ssh: nm-guest runs there and answers as
-in a virtual machine, so that instances on a node are used as those in a guest are."""
+"""The machines of a placement over several nodes, each reached by ssh. nm-guest runs on each machine and
+answers as in a virtual machine, so instances on a machine are handled like instances inside a guest."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from .copies import Copies, make_scratch
 from .lock_there import entered
 from .machine import Machine
 from .progress import Progress
+from .real_addresses import command
 from .real_networks import reached_by, real_networks
 
 AGENT = "nm-guest"
@@ -50,7 +51,8 @@ HANDED_ON = (
 )
 """Beginnings of the names of variables that launchers set for daemons and ranks."""
 OF_SSH = ("HOME", "USER", "LOGNAME", "PATH", "SSH_AUTH_SOCK", "XDG_RUNTIME_DIR")
-"""Variables that the client needs. It gets no others, because its configuration may send them on."""
+"""Variables that the ssh client needs. It gets no others, because its configuration may pass variables on to
+the node (SendEnv)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +60,9 @@ class RealNode:
     """One machine on which instances of the arms run.
 
     hostname: its own host name, which its ranks report.
-    host: runs commands there, before and after trials.
+    host: runs commands on the node, before and after trials.
     socket: socket of the multiplexer of its agent.
-    rules: the file for nm-box guest --only.
+    rules: file with variable_rules(), read by 'nm-box guest --only'.
     process: the multiplexer. Its end ends the agent, and with it everything that the agent has started.
     ahead: offsets of its clocks from those of this machine.
     cpus: its usable CPUs, in the order in which they are assigned to ranks.
@@ -80,7 +82,7 @@ class RealNode:
     copies: Copies
 
     def instance(self, local: Host, tools: Tools, label: str) -> NodeInstance:
-        """Return the node itself as an instance.
+        """Return an instance that is the node itself: its commands run directly on the node.
 
         local: this machine.
         """
@@ -105,7 +107,7 @@ class RealNode:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeInstance(GuestInstance):
-    """A node itself as an instance.
+    """An instance that is a node itself.
 
     there: runs commands on the node.
     copies: the user's own files that were copied to it.
@@ -117,8 +119,8 @@ class NodeInstance(GuestInstance):
     def copy_in(self, paths: Sequence[Path]) -> None:
         """Copy paths to the node: those in the scratch directory each time, and others once.
 
-        What is there already is never overwritten, except in the scratch directory: it may be the user's own,
-        on a file system that both machines share.
+        Existing files on the node are never overwritten, except in the scratch directory. They may be the
+        user's own, on a file system that both machines share.
 
         Raises UnavailableError if a file is there already with other contents.
         """
@@ -162,9 +164,9 @@ class NodeSet:
         return self.nodes[number // arm.placement.instances]
 
     def arranged(self, names: Sequence[str]) -> NodeSet:
-        """Return the same machines in another order, with the ends of their networks in this order.
+        """Return the same machines in another order, with the seats of their networks in the same order.
 
-        names: of all machines.
+        names: names of all machines, in the new order.
         """
         known = [node.name for node in self.nodes]
         order = [known.index(name) for name in names]
@@ -185,8 +187,8 @@ class NodeSet:
             _remove(node.host, directory)
 
     def record(self) -> dict[str, dict[str, Any]]:
-        """Return the provenance of each node, by name, without what is of this process: its Python and its
-        libraries."""
+        """Return the provenance of each node, by name. The versions of Python, libc and nearmetal are left
+        out, because they would be those of this process."""
         found: dict[str, dict[str, Any]] = {}
         for node in self.nodes:
             known = provenance(node.host)
@@ -201,9 +203,11 @@ class NodeSet:
 def started_on(
     node: RealNode, local: Host, tools: Tools, backend: Backend, request: InstanceRequest
 ) -> Iterator[Instance]:
-    """Start an instance on a node until exit.
+    """Start an instance on a node, and stop it on exit.
 
-    Raises UnavailableError if the backend starts none there, and RunError.
+    local: this machine.
+
+    Raises UnavailableError if the backend cannot start instances on nodes, and RunError.
     """
     itself = node.instance(local, tools, request.label)
     if isinstance(backend, Enclosed):
@@ -230,7 +234,7 @@ def real_nodes(
     *,
     force: bool,
 ) -> Iterator[NodeSet | None]:
-    """Open the nodes of a study until exit; None if it names none.
+    """Open the nodes of a study until exit. Yields None if the study names none.
 
     tools: the tools of each image, which the nodes need at the same paths.
     scratch: scratch directory of the run, on this machine and on the nodes.
@@ -285,10 +289,11 @@ def real_nodes(
 
 
 def variable_rules(environment: Mapping[str, str], own: Mapping[str, str]) -> bytes:
-    """Return the rules for nm-box guest --only: the variables of the study's programs and of launchers are
-    handed on, and none of this process. No I/O.
+    """Return the rules for nm-box guest --only. They pass on the variables of the study's programs and of
+    launchers, but no variable of this process. No I/O.
 
-    own: variables of the programs.
+    environment: variables of this process.
+    own: variables of the study's programs.
     """
     rules = [f"+{name}={value}" for name, value in own.items()]
     rules += [f"-{name}={value}" for name, value in environment.items()]
@@ -330,7 +335,12 @@ def _opened(
     *,
     force: bool,
 ) -> Iterator[RealNode]:
-    """own: directory of this node's files on this machine."""
+    """Open one node until exit: connect to it, make the scratch directory there, start the agent, enter the
+    run in the node's lock file, and copy the tools.
+
+    own: directory on this machine for files about this node.
+    rules: file with variable_rules().
+    """
     local = machine.host
     with ExitStack() as stack:
         there = stack.enter_context(ssh_host(local, way, label=f"{label}-{own.name}", scratch=own))
@@ -360,7 +370,7 @@ def _opened(
         stack.callback(copies.remove)
         node = RealNode(
             name=name,
-            hostname=_ask(there, ["uname", "-n"]),
+            hostname=command(there, ["uname", "-n"]).strip(),
             host=there,
             socket=socket,
             rules=rules,
@@ -376,8 +386,8 @@ def _opened(
 
 
 def _require_apart(there: SshHost, scratch: Path) -> None:
-    """Check that the node does not see the scratch directory of this machine. The files of a trial would meet
-    their own copies."""
+    """Check that the node does not see the scratch directory of this machine. Otherwise the files of a trial
+    would be copied onto themselves."""
     token = scratch / f"token-{secrets.token_hex(8)}"
     token.touch()
     try:
@@ -391,7 +401,7 @@ def _require_apart(there: SshHost, scratch: Path) -> None:
 
 
 def _require_alike(machine: Machine, there: SshHost) -> None:
-    """Check that the node has this machine's MPI, and a processor that runs what was compiled here."""
+    """Check that the node has this machine's MPI, and a processor that runs programs compiled here."""
     mpi = machine.mpi
     here, found = (h.run([mpi.mpirun, "--version"], timeout=SECONDS) for h in (machine.host, there))
     if not found.ok or found.stdout.splitlines()[:1] != here.stdout.splitlines()[:1]:
@@ -421,16 +431,9 @@ def _require_cpus(study: Study, asked: RealNodes, nodes: Sequence[RealNode]) -> 
 
 def _cpus(there: SshHost) -> tuple[int, ...]:
     """Return the CPUs that commands may use there."""
-    status = _ask(there, ["cat", "/proc/self/status"])
+    status = command(there, ["cat", "/proc/self/status"])
     (line,) = [line for line in status.splitlines() if line.startswith("Cpus_allowed_list:")]
     return ranges(line.partition(":")[2])
-
-
-def _ask(there: SshHost, argv: Sequence[str]) -> str:
-    done = there.run(argv, timeout=SECONDS)
-    if not done.ok:
-        raise RunError(done.failure())
-    return done.stdout.strip()
 
 
 def _remove(there: SshHost, scratch: Path) -> None:

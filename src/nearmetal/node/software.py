@@ -89,9 +89,10 @@ def find_program(image: Image, program: str) -> str | None:
 def _request(
     image: Image, scratch: Path, part: str, binds: Sequence[Path], user_namespace: str | None
 ) -> InstanceRequest:
-    """Return the request for an instance in the tree of an image that nearmetal uses for itself.
+    """Return the request for an instance that nearmetal itself uses, in the tree of an image.
 
     scratch: scratch directory of the run.
+    part: purpose of the instance, as part of its label.
     """
     place = scratch / f"{part}-{image.digest[:12]}"
     place.mkdir(exist_ok=True)
@@ -158,6 +159,8 @@ def compiled_software(
     """Compile the kernels for an image with its own compiler and for its own MPI. A cached result is reused.
 
     wanted: the MPI to use; None for the one that mpirun belongs to.
+
+    Raises UnavailableError if the image has no compiler or no such MPI.
     """
     mpirun, mpicc = programs_of(lambda name: find_program(image, name), wanted)
 
@@ -211,10 +214,13 @@ def launcher(
 
 
 def from_tree(software: Software, agent_line: str) -> str:
-    """Rewrite an instance's line in the agent's map for an agent that runs in the tree of an image.
+    """Return the line of an instance in the map file of 'nm-box agent' for an agent that runs in the tree of
+    the arm's image.
 
-    A command of a container runtime (the words after '=') is a program of the machine, so the agent first
-    returns to the machine's root.
+    The words after '=' are a command of a container runtime, a program of the machine. They are preceded by a
+    command that returns to the machine's root.
+
+    agent_line: the line for an agent that runs in the machine's root (Instance.agent_line).
     """
     name, divider, words = agent_line.partition(" = ")
     if software.image is None or not divider:

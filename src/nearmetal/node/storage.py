@@ -26,7 +26,8 @@ FILE_SYSTEMS: Mapping[StorageKind, frozenset[str]] = {
     StorageKind.BLOCK: frozenset({"ext4"}),
     StorageKind.NFS: frozenset({"nfs", "nfs4"}),
 }
-"""File systems that may be found inside, by kind; for the other kinds, any may."""
+"""Types of file system that an instance may see at its storage, by kind of storage. Any type is allowed for
+the other kinds."""
 
 
 @dataclass(frozen=True, kw_only=True)

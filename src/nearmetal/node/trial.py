@@ -67,7 +67,7 @@ class Trial:
     work: parent of the programs' working directories, which the instances see too; None if no program has a
         directory of its own.
     log: directory for the output of its programs. It is made when the first file is written.
-    numbers: numbers for the instances that the trial starts.
+    numbers: counter that numbers the instances of the trial, so that each gets its own scratch directory.
     found: results of the trial so far.
     """
 
@@ -97,8 +97,8 @@ class Trial:
 
     @property
     def slot(self) -> str:
-        """The number of the arm among the arms of the run. The names of everything that the trial creates
-        begin with it."""
+        """The number of the arm among the arms of the run, with 'r' for the A/A arm. It is part of the names
+        of everything that the trial creates."""
         return slot(self.node.arms, self.arm.name, self.spec.aa)
 
     @property

@@ -17,8 +17,8 @@ def make_block(study: Study, number: int, without: Collection[str] = ()) -> Bloc
     """Return block `number` of a study: all arms once and the A/A arms once more, in the order in which they
     start.
 
-    Positions count from 0. Block 0 is the rehearsal of a run; blocks from 1 on count. It is also random which
-    run of the baseline is A1 and which is A2 (aa), since both are elements of the permutation.
+    Positions in the block count from 0. Block 0 is the rehearsal. Both runs of a baseline are elements of the
+    permutation, so it is also random which of them is A1 and which is A2 (aa).
 
     without: names of arms that already have their verdicts; the order of the others does not change.
 

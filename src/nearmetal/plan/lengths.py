@@ -1,4 +1,5 @@
-"""The best number of repetitions at each level, from measured costs and variances."""
+"""The best number of repetitions at each level of a nested experiment (run, instance, ...), from measured
+costs and variances."""
 
 from __future__ import annotations
 
@@ -23,11 +24,16 @@ def kalibera_jones_plan(*, costs: Sequence[float], t2: Sequence[float], r_max: i
     """Return the repetitions r_i = sqrt((c_(i+1) / c_i) * (T2_i / T2_(i+1))) of every level except the
     highest.
 
-    costs, t2: cost of one more repetition and unbiased variance component by level, lowest (run) first. The
-        highest level has no r, since it is repeated until the result is precise enough.
-    If T2_i <= 0, r_i is 1, as repeating at level i gains nothing; otherwise, if T2_(i+1) <= 0, r_i is r_max.
-    The result is optimal for means only, and a guide.
-    Raises ValueError for unequal lengths, fewer than two levels, costs that are not positive, r_max < 1.
+    The highest level has no r, since it is repeated until the result is precise enough. If T2_i <= 0, r_i is
+    1, as repeating at level i gains nothing; otherwise, if T2_(i+1) <= 0, r_i is r_max. The result is optimal
+    for means only; use it as a guide.
+
+    costs: time of one more repetition at each level, lowest level (run) first.
+    t2: unbiased variance component of each level, in the same order.
+    r_max: largest number of repetitions.
+
+    Raises ValueError for unequal lengths, fewer than two levels, costs that are not positive, or r_max < 1.
+
     Source: Kalibera and Jones, Quantifying performance changes with effect size confidence intervals, 2012.
     """
     if len(costs) != len(t2) or len(costs) < 2:

@@ -1,4 +1,5 @@
-"""Narrows the parts of a series to what a machine can run. What is left out is named with its reason.
+"""Reduces the parts of a series to those environments, placements and workloads that a machine can run.
+Everything left out is listed with the reason.
 
 No I/O: the properties of the machine are arguments.
 """
@@ -19,13 +20,14 @@ _EVERY = "every placement"
 
 @dataclass(frozen=True, kw_only=True)
 class StandIn:
-    """The backend that takes the place of a backend in the files.
+    """The backend that replaces a backend named in the study files of a series.
 
-    backend: None if no backend of the list works here.
+    backend: the first backend of the series' list (Narrowing.backends) that works on this machine; None if
+        none works.
     own_kernel: whether its instances have their own kernel.
     settings: its own settings on this machine; None for the defaults.
     notes: differences on this machine, and why a preferred backend is not used.
-    reason, remedy: why no backend works, and what to do about it.
+    reason, remedy: why no backend works, and what to do about it; '' if one works.
     """
 
     backend: str | None
@@ -40,16 +42,16 @@ class StandIn:
 class MachineOffer:
     """The properties of a machine that narrow a series.
 
-    cpus: usable CPUs, in the order in which ranks take them.
+    cpus: numbers of the usable CPUs, in the order in which ranks take them.
     cores: number of cores that these CPUs belong to.
-    stand_ins: by the backend in the files.
-    lacking: why an attachment cannot be built.
-    cards: network devices with virtual functions (SR-IOV).
-    unusable: why the machine cannot run optional workloads, by name.
+    stand_ins: the replacement of a backend, by its name in the study files.
+    lacking: attachments that cannot be built, with the reason.
+    cards: names of network devices with virtual functions (SR-IOV).
+    unusable: optional workloads that cannot run, by name, with the reason.
     programs: the programs of Narrowing.host_images that the machine has.
     images: the images of Narrowing.imports that were imported.
-    devices: the devices in the files that exist.
-    own_kernel: whether the instances of a backend have their own kernel.
+    devices: the devices named in the study files that exist.
+    own_kernel: returns whether the instances of a backend have their own kernel, given its name.
     """
 
     cpus: tuple[int, ...]
@@ -69,6 +71,7 @@ def narrow(
 ) -> Series:
     """Return the series that a machine can run.
 
+    seed: seed of all random orders.
     max_time: time of all parts in seconds.
     only: keys of the requested parts; empty for all.
     """
@@ -117,7 +120,12 @@ def _part(entry: PartEntry, study: Study, rules: Narrowing, offer: MachineOffer)
 
 
 def _place(named: Sequence[str], arms: Sequence[str], new_names: Mapping[str, str]) -> str:
-    """Return the first arm that is left; '' if there is none. An environment stands for its first arm."""
+    """Return the first of the named arms that the machine can run; '' if there is none.
+
+    named: arms ('bare/1x1'), or environments ('bare'), which stand for their first arm.
+    arms: names of the arms that the machine can run.
+    new_names: see _names().
+    """
     for name in named:
         environment, slash, placement = name.partition("/")
         own = f"{new_names.get(environment, environment)}/{placement}"
@@ -128,7 +136,7 @@ def _place(named: Sequence[str], arms: Sequence[str], new_names: Mapping[str, st
 
 
 def _names(study: Study, rules: Narrowing, offer: MachineOffer) -> dict[str, str]:
-    """Return the new names of environments in which containers take the place of guests."""
+    """Return the new names, by old name, of environments whose guests are replaced by containers."""
     return {
         e.name: rules.containers[e.name]
         for e in study.environments
@@ -137,7 +145,7 @@ def _names(study: Study, rules: Narrowing, offer: MachineOffer) -> dict[str, str
 
 
 def _contained(e: Environment, offer: MachineOffer) -> bool:
-    """Return whether a container takes the place of a guest."""
+    """Return whether the guests of an environment are replaced by containers on this machine."""
     chosen = offer.stand_ins.get(e.backend)
     if chosen is None or chosen.backend is None:
         return False
@@ -202,7 +210,10 @@ def _boots(e: Environment, offer: MachineOffer) -> bool:
 
 
 def _by(e: Environment, chosen: StandIn, name: str, contained: bool) -> Environment:
-    """Return the environment with another backend. A container gets the memory of a guest as its limit."""
+    """Return the environment with another backend and a new name.
+
+    contained: whether containers replace guests. A container gets the memory of the guest as its limit.
+    """
     assert chosen.backend is not None
     own = _joined(e.own if chosen.backend == e.backend else None, chosen.settings)
     out = replace(e, name=name, backend=chosen.backend, own=own)
@@ -214,8 +225,12 @@ def _by(e: Environment, chosen: StandIn, name: str, contained: bool) -> Environm
 
 
 def _joined(own: BackendSettings | None, here: BackendSettings | None) -> BackendSettings | None:
-    """Return the settings of the files together with those of this machine, which apply to keys that the
-    files leave at their defaults."""
+    """Combine settings of a backend: those of the study file, and those of this machine for keys that the
+    file leaves at their defaults. Returns None if there are neither.
+
+    own: settings of the study file.
+    here: settings of this machine.
+    """
     if own is None or here is None:
         return here if own is None else own
     usual = type(own)()
@@ -226,7 +241,8 @@ def _joined(own: BackendSettings | None, here: BackendSettings | None) -> Backen
 def _with_attachments(study: Study, offer: MachineOffer, left_out: list[Omission]) -> Study:
     kept: list[Environment] = []
     for e in study.environments:
-        why = offer.lacking.get(e.attachment) if e.inside is None else None  # else its guest builds it
+        # The network of an environment inside another one is built by the guest.
+        why = offer.lacking.get(e.attachment) if e.inside is None else None
         if why is not None:
             left_out.append(replace(why, what=e.name))
         elif e.attachment is Attachment.SRIOV and offer.cards:
@@ -282,7 +298,7 @@ def _with_placements(
 
 
 def _on(place: Placement, rules: Narrowing, offer: MachineOffer) -> Placement | None:
-    """Return a placement with the machine's CPUs; None if it does not fit."""
+    """Return a placement with the numbers of the machine's CPUs; None if it does not fit on the machine."""
     if not place.cpus:
         return place if place.oversubscribe or place.ranks <= offer.cores else None
     if rules.cpus is CpuNumbers.NUMBER:
@@ -293,8 +309,8 @@ def _on(place: Placement, rules: Narrowing, offer: MachineOffer) -> Placement | 
 
 
 def _compared(study: Study) -> Study:
-    """Return the study without arms that are not compared with anything, and without baselines that nothing
-    is compared with."""
+    """Return the study without arms that are in no comparison, and without baselines that nothing is compared
+    with. It has no environments if the first baseline is missing."""
     names = {e.name for e in study.environments}
     baselines = tuple(b for b in study.design.baselines if b in names)
     if study.design.baselines[0] not in names:
@@ -315,7 +331,10 @@ def _compared(study: Study) -> Study:
 def _absent(study: Study, needs: Iterable[str], left_out: Sequence[Omission], *, alone: bool) -> str:
     """Return why a part cannot be measured; '' if it can.
 
-    alone: whether its files compare nothing with the baseline.
+    study: the study of the part, reduced to what the machine can run.
+    needs: names of environments without which the part is not measured.
+    left_out: omissions from the study, whose reasons are returned.
+    alone: whether the study file of the part has only a baseline, so that no comparison is needed.
     """
     left = {e.name for e in study.environments}
     missing = [name for name in needs if name not in left]

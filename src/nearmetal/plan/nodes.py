@@ -1,8 +1,7 @@
-"""Which node runs which block: equally many on each node, in an order drawn from the seed.
+"""Assigns blocks to nodes: equally many to each node, in an order drawn from the seed.
 
-The blocks are dealt in turns of as many blocks as there are nodes. In each turn every node runs one block, in
-an order of its own, so a drift in time meets all nodes alike. Each turn is drawn independently of the turns
-before it.
+A turn consists of as many blocks as there are nodes. In each turn every node runs one block, in a random
+order that is drawn independently for each turn. A drift in time therefore affects all nodes alike.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from ..model.study import Study
 def node_of(block: int, attempt: int, nodes: Sequence[str], seed: int, usable: Collection[str]) -> str:
     """Return the node that runs an attempt at a block; '' if no node can be used.
 
-    The first attempt goes to the block's place in its turn. A further attempt, and the block of a node that
-    cannot be used, go to the next usable node of the turn.
+    The first attempt at a block runs on the node that is drawn for the block. Each further attempt runs on
+    the node that follows in the order of the turn. A node that cannot be used is skipped.
 
-    block: its number, from 1.
+    block: number of the block, from 1.
     attempt: counts from 1.
-    nodes: all nodes of the run, distinct names.
-    usable: those of them that can run blocks now.
+    nodes: distinct names of all nodes of the run.
+    usable: names of the nodes that can run blocks now.
     """
     if not nodes:
         return ""
@@ -32,8 +31,8 @@ def node_of(block: int, attempt: int, nodes: Sequence[str], seed: int, usable: C
 
 
 def looks_over_sets(study: Study, machines: int) -> GrowingLooks:
-    """Return when a run is analysed whose placements are over machines: if the machines of each block are
-    drawn, not before every machine has been in a set. See model.plan.nodes_of_block().
+    """Return the looks of a run. If the machines of each block are drawn (model.plan.nodes_of_block()), there
+    is no look before every machine has been in a set.
 
     machines: number of machines of the run.
     """

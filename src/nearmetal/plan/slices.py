@@ -1,14 +1,15 @@
 """Computes the length of a block, and the number of slices of each kernel in it, from measured costs and
 noise. No I/O.
 
-Besides its slices, a block has fixed costs: starts, launches, verifications, teardown. The slices fill the
-    rest, so that the fixed costs stay below a third of the block.
+Besides its slices, a block has fixed costs in time: starts, launches, verifications, teardown. There are
+enough slices that the fixed costs stay below a third of the block.
 
-Slices are divided among the kernels in proportion to sigma^(4/3) / cost^(1/3). This minimises the sum of the
-squares of the cells' variances within the time of the block. Two alternatives are worse. In proportion to
-sigma / sqrt(cost) (Neyman's allocation, which minimises the sum of the variances), the widest cells would
-stay far wider than the others. In proportion to the variance, which would make widths equal, the noisiest
-kernel would take slices from the others, although its spread between instances would hide their effect."""
+The number of slices of a kernel is proportional to sigma^(4/3) / cost^(1/3), where sigma is the noise of one
+slice and cost its time. This minimises the sum of the squares of the cells' variances within the time of the
+block. Two alternatives are worse. With numbers proportional to sigma / sqrt(cost) (Neyman's allocation, which
+minimises the sum of the variances), the widest cells would stay far wider than the others. With numbers
+proportional to the variance, which would make all widths equal, the noisiest kernel would take slices from
+the others with little effect, because its spread between instances would remain."""
 
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ from ..model.study import Study
 MOST_SLICES = 256
 """With more slices than this, the variation between instances dominates."""
 OVERHEAD_SHARE = 0.3
-"""Maximum fraction of a block for costs other than its slices."""
+"""Maximum fraction of the time of a block for anything other than its slices."""
 LONGEST_BLOCK = 4.0
-"""Longest block in seconds that is planned only to reduce these costs: many short fresh instances are better
-than few long runs."""
+"""Length of a block in seconds up to which blocks are made longer than the fixed costs require. Longer blocks
+would not help: many short fresh instances are better than few long runs."""
 FULL_RUN = 40
 """Number of blocks that should fit into a time budget if blocks are cheap."""
 VERIFIED_EVERY = 8
@@ -47,15 +48,15 @@ When arms or kernels have dropped out, a block contains less work, but its start
 much. The blocks at which the length changes do not depend on what has dropped out.
 """
 LONGEST_LATE_BLOCK = 16.0
-"""Longest late block in seconds, with all arms and kernels."""
+"""Longest block in seconds after any of LOOKS, if no arm and no kernel has dropped out."""
 LEFT_THEN = 0.75
 """Fraction of a block that is assumed to remain once comparisons are decided. It is a constant, since the
 actual fraction depends on verdicts. If nothing drops out, a few blocks fewer than SHORTEST_RUN fit into a
 time budget."""
 
 SHORTER_THEN = 0.5
-"""Smallest factor by which the slices of a run for narrow intervals become fewer after the first look: the
-spread of eight blocks is only roughly known."""
+"""With a target width, the number of slices is reduced after the first look at most to this fraction, because
+the spread of eight blocks is known only roughly."""
 
 NORMAL = 1.4826
 """Ratio of standard deviation to median absolute deviation of a normal distribution."""
@@ -66,32 +67,39 @@ _Side = tuple[str, str, bool]
 
 
 class _Centre(NamedTuple):
-    """Median of the deviations of an arm's slices in a block (ln), and its variance due to the slices."""
+    """One arm and metric in one block.
+
+    value: median of the deviations of the arm's slices (_deviations), in logarithms.
+    variance: variance of this median that the spread of the slices explains.
+    """
 
     value: float
     variance: float
 
 
 class SlicePlanner:
-    """Computes the numbers of slices by kernel workload, block after block.
+    """Computes the number of slices of each kernel workload in a block, block after block.
 
     If the study sets a number, it is used. Otherwise, in the first FIXED_FROM blocks, the slices fill the
-    block and are divided by the noise of all earlier blocks. After that the proportions and the longer
-    durations of blocks after each of LOOKS are fixed. If the study asks for narrow intervals (a target
-    width), few comparisons drop out early, so their number follows from the spread instead (finest_factor).
+    block and are divided among the kernels by the noise in all earlier blocks. Then the proportions between
+    the kernels, and the longer durations of the blocks after each of LOOKS, are fixed. If the study sets a
+    target width, few comparisons drop out early, so the number of slices follows from the spread between
+    blocks instead (finest_factor).
+
     The planner uses only data that would be the same if any two arms of a block were exchanged: the spread of
-    slices around their means and their total time, never the difference between arms. The sign of a block's
-    difference thus remains equally likely to be plus or minus, as the intervals require. With a target width
-    it also uses the spread of each arm between the first blocks, which stays the same if two arms are
-    exchanged in all of them; exchanged in single blocks, it changes. In simulations with skewed noise the
-    intervals keep their level (tests/statistical/test_planned_slices.py).
+    slices around their means and their total time, never the difference between arms. So the difference of a
+    block remains equally likely to be positive or negative, as the intervals require. With a target width the
+    planner also uses the spread of each arm between the first blocks. This spread stays the same if two arms
+    are exchanged in all of these blocks, but not if they are exchanged in some of them. In simulations with
+    skewed noise the intervals keep their level nevertheless (tests/statistical/test_planned_slices.py).
     """
 
     def __init__(
         self, study: Study, rehearsal: Sequence[TrialRecord], seconds: float, left: float | None
     ) -> None:
-        """rehearsal: records of block 0, which took `seconds`.
-        left: seconds of the time budget after it.
+        """rehearsal: records of block 0.
+        seconds: duration of block 0.
+        left: seconds of the time budget that remain after block 0; None without a budget.
         """
         self._own = study.design.slices
         self._finest = study.design.target_width is not None
@@ -107,7 +115,11 @@ class SlicePlanner:
         self._take(dict.fromkeys(self._kernels, self._own or REHEARSED_SLICES), rehearsal, seconds)
 
     def saw(self, slices: Mapping[str, int], records: Sequence[TrialRecord], seconds: float) -> None:
-        """Record a whole block with these numbers of slices, which took `seconds`."""
+        """Record a complete block.
+
+        slices: number of slices, by kernel workload.
+        seconds: duration of the block.
+        """
         if self._seen == 0:
             self._beside.clear()  # the rehearsal ran with cold caches
         self._seen += 1
@@ -120,7 +132,7 @@ class SlicePlanner:
                 self._fixed = self._later(self._spent)
 
     def slices(self) -> dict[str, int]:
-        """Return the numbers of slices of the next block."""
+        """Return the number of slices in the next block, by kernel workload."""
         if self._own is not None:
             return dict.fromkeys(self._kernels, self._own)
         if self._fixed is None:
@@ -128,12 +140,12 @@ class SlicePlanner:
         return dict(self._fixed[sum(self._seen >= look for look in LOOKS) - 1])
 
     def block_seconds(self) -> float:
-        """Return the seconds of the next block if no arm and no kernel has dropped out."""
+        """Return the expected seconds of the next block, if no arm and no kernel has dropped out."""
         return self._overhead() + self._seconds(self.slices())
 
     def lengths(self) -> tuple[float, ...]:
-        """Return the seconds of a block until each of LOOKS, and after the last of them, if no arm and no
-        kernel drops out."""
+        """Return the expected durations of blocks in seconds: before the first of LOOKS, then after each of
+        LOOKS, if no arm and no kernel drops out."""
         if self._own is not None:
             return (self.block_seconds(),) * (len(LOOKS) + 1)
         early = self._planned()
@@ -172,9 +184,9 @@ class SlicePlanner:
         )
 
     def _later(self, spent: float) -> tuple[dict[str, int], ...]:
-        """Return the numbers of slices of a block after each of LOOKS.
+        """Return the numbers of slices of a block after each of LOOKS, each by kernel workload.
 
-        spent: seconds of the first FIXED_FROM blocks.
+        spent: total duration of the first FIXED_FROM blocks in seconds.
         """
         planned = self._planned()
         first = self._overhead() + self._seconds(planned)
@@ -203,8 +215,8 @@ class SlicePlanner:
 def block_length(overhead: float, left: float | None) -> float:
     """Return the planned duration of a block in seconds.
 
-    overhead: its fixed costs in seconds, without its slices.
-    left: seconds of the time budget; None without one.
+    overhead: duration of everything but the slices, in seconds.
+    left: seconds of the time budget; None without a budget.
     """
     full = overhead / OVERHEAD_SHARE
     if left is None:
@@ -213,14 +225,14 @@ def block_length(overhead: float, left: float | None) -> float:
 
 
 def late_lengths(first: float, left: float | None) -> tuple[float, float, float]:
-    """Return the seconds that a block takes after each of LOOKS, if nothing drops out.
+    """Return the planned duration of a block in seconds after each of LOOKS, if nothing drops out.
 
-    The blocks between the first two looks use the time that is left if most comparisons drop out (LEFT_THEN),
-    those until the third look only the time that is left in any case. Those after it do not depend on the
-    budget.
+    The blocks between the first two looks may be so long that SHORTEST_RUN blocks fit into the time budget
+    only if some comparisons drop out (LEFT_THEN). The blocks until the third look are planned to fit even if
+    nothing drops out. The blocks after it do not depend on the budget.
 
-    first: seconds of a block until the first of them.
-    left: seconds of the time budget that are left then; None without one.
+    first: duration of a block before the first look, in seconds.
+    left: seconds of the time budget that remain at the first look; None without a budget.
     """
     most = max(first, LONGEST_LATE_BLOCK)
     second = free = min(LONGER_THEN * first, most)
@@ -234,15 +246,18 @@ def late_lengths(first: float, left: float | None) -> tuple[float, float, float]
 
 
 def finest_factor(overhead: float, slices: float, within: Sequence[float]) -> float:
-    """Return the factor on the number of slices in a block with which a run's intervals become narrowest.
+    """Return the factor for the number of slices with which the intervals of a run become narrowest; at least
+    SHORTER_THEN.
 
-    With f times the slices, a block's value has the variance B + W/f, and the block takes
-    overhead + f * slices. The variance of a mean over a given time is thus proportional to
-    (B + W/f) * (overhead + f * slices). Summed over the kernels, each relative to its variance now, it is
-    least at f = sqrt(overhead / slices * sum(W) / sum(B)).
+    Let B be the variance between blocks and W the variance within a block. With f times the slices, the value
+    of a block has the variance B + W/f, and the block takes overhead + f * slices seconds. The variance of
+    the mean over a given time is thus proportional to (B + W/f) * (overhead + f * slices). Its sum over the
+    kernels, each divided by its present variance B + W, is smallest at
+    f = sqrt(overhead / slices * sum(W) / sum(B)), where W and B are fractions of B + W.
 
-    overhead: seconds of a block beside its slices; slices: seconds of its slices.
-    within: W / (B + W) of each kernel, the share of the variance that the slices explain.
+    overhead: present duration of everything but the slices in a block, in seconds.
+    slices: present duration of the slices in a block, in seconds.
+    within: W / (B + W) of each kernel.
     """
     between = math.fsum(1 - share for share in within)
     most = LONGER_THEN ** len(LOOKS)
@@ -254,12 +269,12 @@ def finest_factor(overhead: float, slices: float, within: Sequence[float]) -> fl
 
 
 def _shared(costs: Mapping[str, float], noise: Mapping[str, float], seconds: float) -> dict[str, int]:
-    """Return the numbers of slices of the kernels that have noise: as many as fit, from LEAST_SLICES to
-    MOST_SLICES.
+    """Return the number of slices of each kernel with known noise: as many as fit into the time, from
+    LEAST_SLICES to MOST_SLICES.
 
-    costs: seconds of one more slice of all arms.
-    noise: standard deviation of one slice's log ratio.
-    seconds: time in addition to LEAST_SLICES of each kernel.
+    costs: by kernel, seconds of one more slice on all arms.
+    noise: by kernel, standard deviation of the log ratio of one pair of slices.
+    seconds: time to fill, beyond that of LEAST_SLICES of each kernel.
     """
     weights = {n: noise[n] ** (4 / 3) / costs[n] ** (1 / 3) for n in noise if noise[n] > 0 and costs[n] > 0}
     low, high = 0.0, MOST_SLICES / min(weights.values(), default=1.0)
@@ -283,7 +298,8 @@ def _phase_seconds(records: Iterable[TrialRecord], phase: str) -> float:
 
 
 def _centres(records: Sequence[TrialRecord], workload: str) -> dict[_Side, _Centre]:
-    """Return the median of each arm's deviations in this block, and its variance due to the slices."""
+    """Return, for each metric and arm, the median of the deviations in this block, and the variance of this
+    median."""
     out = {}
     for side, away in _deviations(records, workload):
         centre = median(away)
@@ -294,12 +310,12 @@ def _centres(records: Sequence[TrialRecord], workload: str) -> dict[_Side, _Cent
 
 
 def _share_within(blocks: Sequence[Mapping[_Side, _Centre]]) -> float | None:
-    """Return the share of the variance of a block's value that its slices explain; None without a
-    measurement.
+    """Return the share of the variance between the values of blocks that the slices explain, W / (B + W) in
+    finest_factor(); None if nothing was measured.
 
-    It is that of the arm and metric in the middle, so that neither one arm with much noise nor the chance of
-    a few blocks decides. Only blocks in which all were measured count: without one arm, the mean of the
-    others is another.
+    It is computed from the median over arms and metrics of the ratio of both variances, so that neither one
+    noisy arm nor the chance of a few blocks decides. Only blocks in which all arms and metrics were measured
+    are used, because the deviations of an arm refer to the mean over all arms.
     """
     sides = max(blocks, key=len, default={}).keys()
     whole = [block for block in blocks if block.keys() == sides]
@@ -316,9 +332,8 @@ def _share_within(blocks: Sequence[Mapping[_Side, _Centre]]) -> float | None:
 def _noise(records: Sequence[TrialRecord], workload: str) -> float:
     """Return the standard deviation of the log ratios of paired slices of two arms; 0 if there are none.
 
-    It is estimated by the median absolute deviation, since few slices say little about tails: each slice's
-    deviation from the mean of the slices it is paired with, minus the median of its arm. All metrics of a
-    workload are used.
+    It is estimated by the median absolute deviation, since few slices say little about tails. The deviation
+    of a slice is that of _deviations(), minus the median of its arm. All metrics of a workload are used.
     """
     deviations: list[float] = []
     sides: dict[str, int] = {}
@@ -333,8 +348,11 @@ def _noise(records: Sequence[TrialRecord], workload: str) -> float:
 
 
 def _deviations(records: Sequence[TrialRecord], workload: str) -> Iterator[tuple[_Side, list[float]]]:
-    """Yield, for each metric and arm, the logarithms of its slices less the mean of the slices that they are
-    paired with. Metrics of one arm alone, and those of unlike numbers of slices, are left out."""
+    """Yield, for each metric and arm, the deviations of its slices: the logarithm of slice i minus the mean
+    logarithm of slice i over all arms.
+
+    A metric is left out if only one arm has it, or if its arms have different numbers of slices.
+    """
     arms: dict[str, dict[_Side, tuple[float, ...]]] = {}
     for record in records:
         for row in _rows(record, workload):

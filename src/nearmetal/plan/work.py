@@ -8,12 +8,13 @@ SLICE_SECONDS = 1e-3
 """Seconds that the work of a slice takes on the baseline. At equal total time, shorter slices have a smaller
 spread (METHOD, 'Slices')."""
 TOKEN_SHARE = 10
-"""Least ratio of the mean slice of a round, over its arms, to the cost of passing a token."""
+"""Least ratio of the duration of a slice, as mean over the arms, to the time of passing a token."""
 LONGEST_TARGET = 4e-3
-"""Longest target in seconds. If passing a token seems to cost more than a tenth of this, the machine was busy
-with other work, or it is an emulated guest; longer slices would not help."""
+"""Upper limit of target_seconds(). If passing a token seems to take more than a tenth of this, the machine
+was busy with other work, or is an emulated guest. Longer slices would not help then."""
 SLOWEST_SECONDS = 20e-3
-"""Longest slice, in seconds, of an arm that is slower than the baseline, as far as TOKEN_SHARE allows."""
+"""The work is reduced until the slices of the slowest arm take at most this many seconds, as far as
+TOKEN_SHARE allows."""
 GROWTH = 64
 """Largest factor between two trial slices."""
 
@@ -29,10 +30,16 @@ def target_seconds(token: float) -> float:
 def next_trial(
     units: int, seconds: float, *, least: int, target: float, most: int | None = None
 ) -> int | None:
-    """Return the units of the next trial slice.
+    """Return the number of units of work for the next trial slice.
 
-    Returns None if `units` are close enough to the target to be scaled, or are already the maximum.
-    seconds: duration of the last trial slice, with this many units.
+    Returns None if no further trial slice is needed: the last one took at least half of `target`, or it had
+    the largest number of units.
+
+    units: units of the last trial slice.
+    seconds: duration of the last trial slice.
+    least: units of one indivisible step; the result is a multiple of it.
+    target: wanted duration of a slice in seconds.
+    most: largest number of units; None for no limit.
     """
     if seconds >= target / 2 or (most is not None and units + least > most):
         return None
@@ -43,18 +50,20 @@ def next_trial(
 def fitting_units(
     units: int, seconds: Sequence[float], *, least: int, target: float, most: int | None = None
 ) -> int:
-    """Return the units that take `target` seconds: a multiple of `least`, at least `least`, and no more than
-    `most`.
+    """Return the number of units of work that takes about `target` seconds. For least, target and most, see
+    next_trial().
 
-    seconds: durations of slices of `units`; the fastest one is used, since other processes only add time.
+    seconds: durations of slices of `units` units. The shortest is used, since other processes only add time.
     """
     return _multiple(units * target / min(seconds), least, most)
 
 
 def capped_units(units: int, arms: Sequence[float], *, least: int, token: float) -> int:
-    """Return fewer units if the slowest arm would take too long.
+    """Return `units`, or fewer if a slice of the slowest arm would take too long.
 
-    arms: seconds of a slice of `units` on each arm.
+    arms: seconds of a slice of `units` units on each arm.
+    least: units of one indivisible step.
+    token: seconds that passing a token takes.
     """
     slowest, together = max(arms), sum(arms)
     if slowest <= SLOWEST_SECONDS:

@@ -1,4 +1,4 @@
-"""Reads tables that reports show in the layout of the paper, and checks the names that they use."""
+"""Converts tables of papers that reports show in the paper's layout, and checks the names in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BY_METRIC = "metric"
 
 
 def mistakes_of(table: TableEntry, shown: TableInReport) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield (path inside the section, mistake) of a table whose rows are metrics."""
+    """Yield the mistakes in a table whose rows are metrics, each as (path below `shown`, message)."""
     if shown.quantity is not Quantity.VALUE:
         yield ("quantity",), "a table in the paper's layout has values: value"
     if not shown.environments:
@@ -41,7 +41,7 @@ def mistakes_of(table: TableEntry, shown: TableInReport) -> Iterator[tuple[tuple
 
 
 def printed_table(table: TableEntry) -> PrintedTable | None:
-    """Return a table as reports show it; None if its rows are not metrics."""
+    """Return a table for reports, which show it in the paper's layout; None if its rows are not metrics."""
     shown = table.shown
     if shown is None or shown.rows != BY_METRIC:
         return None

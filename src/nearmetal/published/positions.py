@@ -1,4 +1,5 @@
-"""Positions of keys and values in a TOML text. tomllib gives them only for texts that are not valid."""
+"""Positions of keys and values in a valid TOML text, for messages. tomllib gives positions of syntax errors
+only."""
 
 from __future__ import annotations
 
@@ -32,9 +33,10 @@ class Positions:
         self._read()
 
     def of(self, path: Sequence[str | int], *, key: bool = False) -> Mark:
-        """Return the position of the value at a path, or that of the nearest value around it.
+        """Return the position of the value at a path. If there is none, return that of the nearest enclosing
+        value, or of the beginning of the text.
 
-        key: whether to return the position of its key.
+        key: whether to return the position of the key instead, if the text has this key.
         """
         at = tuple(path)
         if key and at in self._keys:
@@ -83,7 +85,7 @@ class Positions:
         self._value(path)
 
     def _name(self) -> list[tuple[str, int]]:
-        """Read a key, and return its parts with their positions."""
+        """Read a key such as a.b, and return its parts with their positions."""
         parts = []
         while True:
             self._skip()

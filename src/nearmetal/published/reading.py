@@ -41,22 +41,23 @@ _BASE: Mapping[str, tuple[str, str]] = {
     "blocks/s": ("B/s", "1024"),  # the blocks of vmstat
     "1/s": ("", "1"),
 }
-"""Base unit and factor of printed units. Other units are shown as they are."""
+"""By printed unit, the base unit and the factor to it. Numbers in other units are not converted."""
 
 
 def load(path: FilePath) -> Published:
-    """Read a file.
+    """Return the numbers and claims in a file.
 
-    Raises UsageError if it cannot be read, and PaperFileError with the position of every mistake in it.
+    Raises UsageError if the file cannot be read, and PaperFileError with the position of every mistake in it.
     """
     remedy = "name a file, or a paper that nearmetal papers lists"
     return read(read_text(path, _problems(str(path)), what="it", remedy=remedy), str(path))
 
 
 def read(text: str, name: str) -> Published:
-    """Read a text.
+    """Return the numbers and claims in the text of a file.
 
     name: name of the file in messages.
+
     Raises PaperFileError with the position of every mistake.
     """
     from ..study_file.sections import made, section_of
@@ -107,7 +108,9 @@ class _Reader:
     """Makes a Published of a file whose keys and values are valid, and checks the names that it uses."""
 
     def __init__(self, top: PaperFile, data: Mapping[str, Any]) -> None:
-        """data: the same as read from the TOML text."""
+        """top: the contents of the file.
+        data: the same contents as tomllib returns them. They show which keys are set.
+        """
         self.top = top
         self.data = data
         self.numbers: dict[str, PrintedNumber] = {}
@@ -190,7 +193,10 @@ class _Reader:
             self._add(number, (*path, "name"))
 
     def _named(self, name: str, path: Path) -> str:
-        """Return the name of a number; note a mistake if there is none."""
+        """Return `name` unchanged. Add a mistake if no number has this name.
+
+        path: position of the name in the file.
+        """
         if name not in self.numbers:
             self.mistakes.append((path, f'no number "{name}"{did_you_mean(name, tuple(self.numbers))}'))
         return name
@@ -261,7 +267,7 @@ class _Reader:
         if number is not None:
             first, last = (_printed("", "", v, "%", "", number.rounding) for v in number.value)
             low, high = first.band[0] / 100, last.band[1] / 100
-        # Those that the claim does not give are those of the paper. An empty one is given too.
+        # Conditions that the claim does not state are those of the paper. An empty one counts as stated.
         given = self.data["claim"][at].get("conditions", {})
         conditions = {name: getattr(entry.conditions, name) for name in given}
         return replace(
@@ -275,7 +281,8 @@ class _Reader:
 
 
 MOST_NAMES = 12
-"""Most numbers of a formula. Its band is found at the ends of all their bands."""
+"""Largest number of different numbers in a formula: it is evaluated for all combinations of their least and
+largest values."""
 
 
 def _percent(value: tuple[Decimal, Decimal]) -> str:
@@ -307,7 +314,7 @@ def _in_base(value: Decimal, unit: str) -> tuple[float, str]:
 
 
 SHARE_OF = "share of "
-"""Beginning of the names of columns with shares of the time, which end with the name of a phase."""
+"""Beginning of the name of a column with shares of the time. The rest of the name is a phase."""
 
 
 def _shown_table(table: TableEntry) -> Iterator[PublishedFigure]:
@@ -320,7 +327,7 @@ def _shown_table(table: TableEntry) -> Iterator[PublishedFigure]:
             quantity, what = shown.quantity, f"{table.what} {column}, {row}"
             phase, arm, size, workloads = f"{shown.of}.{column}", row, "", shown.workloads
             if shown.rows == "workload":
-                phase, arm, workloads = "", column, (shown.ran[row],)
+                phase, arm, workloads = "", column, (shown.ran.get(row, ""),)
             if shown.rows == "benchmark":
                 kernel, _, size = row.partition("-")
                 phase, arm, workloads = column.removeprefix(SHARE_OF), shown.arm, (kernel.lower(),)
@@ -361,7 +368,7 @@ def _shown_number(entry: NumberEntry) -> Iterator[PublishedFigure]:
 
 
 def _shown_claims(claims: Sequence[PaperClaim]) -> Iterator[PublishedFigure]:
-    """Yield the number of each claim that a part of a study tests."""
+    """Yield the number of each claim that has one and that a part of a study tests."""
     for claim in claims:
         if claim.part and claim.printed:
             low, _, high = claim.printed.removesuffix(" %").partition(" to ")

@@ -1,4 +1,5 @@
-"""The results directory: the study, the measurements, checksums, export. This package knows no statistics."""
+"""The results directory: the study, the measurements, checksums, export. This package must not import the
+analysis."""
 
 from .claims import (
     CLAIMS,

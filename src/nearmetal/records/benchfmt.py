@@ -2,7 +2,9 @@
 replicate.
 
 Format: https://golang.org/design/14313-benchmark-format (result and configuration lines) and
-    https://golang.org/issue/43744 (unit lines). Compare with: benchstat -col /env -filter '-/aa:2' FILE
+https://golang.org/issue/43744 (unit lines).
+
+To compare environments: benchstat -col /env -filter '-/aa:2' FILE
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ _UNITS = {"s": "sec/op", "B": "B/op"}
 
 
 def benchfmt(records: Iterable[TrialRecord], *, study: str, provenance: Mapping[str, JsonValue]) -> bytes:
-    """Return lines such as `BenchmarkStreamTriad/env=native/placement=1x2 8 0.0123 sec/op`: the median of 8
-    runs inside the instance.
+    """Return the records as text in the Go benchmark format.
 
-    Seconds become sec/op; rates keep their unit. Failed rows and records of incomplete attempts are left out.
-    The A/A arm has /aa=2. A sub-name never ends in a dash and a number, which the format would read as
-    GOMAXPROCS.
+    A line such as `BenchmarkStreamTriad/env=native/placement=1x2 8 0.0123 sec/op` is the median of 8 runs
+    inside one instance. The unit of seconds is sec/op; rates keep their unit. Failed rows and records of
+    incomplete attempts are left out. The A/A arm has /aa=2. No name ends in a dash and a number, which the
+    format would read as GOMAXPROCS.
+
+    study: name of the study.
+    provenance: contents of provenance.json.
     """
     used = [
         (r, row)
@@ -58,7 +63,8 @@ def _configuration(study: str, provenance: Mapping[str, JsonValue]) -> list[str]
 
 
 def _unit_lines(rows: Sequence[Row]) -> list[str]:
-    """Return a line for each unit that says whether higher or lower is better, if all its metrics agree."""
+    """Return, for each unit, a line that says whether higher or lower is better. A unit is left out if its
+    metrics differ in this."""
     ways: dict[str, set[Better]] = {}
     for row in rows:
         ways.setdefault(unit(row.unit), set()).add(row.better)

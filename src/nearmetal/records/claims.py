@@ -1,9 +1,10 @@
 """Claims to blocks of a results directory that several workers share, possibly over NFS.
 
-A claim is a file `claims/<block>.<attempt>.json`. It is made by link(2), which NFS carries out once, so
-exactly one worker gets each attempt. Its lease is measured by the clock of the file server: the holder sets
-the file's modification time to the server's present time, and whoever compares does so with a file of its
-own. Clocks of the nodes are never compared.
+A claim is a file `claims/<block>.<attempt>.json`. It is made by link(2), which succeeds only once even over
+NFS, so exactly one worker gets each attempt. Its lease is measured by the clock of the file server: the
+holder renews the claim by setting the file's modification time to the server's present time. A reader
+compares this time with that of a file that it has just touched itself. Clocks of the nodes are never
+compared.
 """
 
 from __future__ import annotations
@@ -25,16 +26,18 @@ from ..model.record import Claim
 from .disk import failure, is_there, write_file
 
 CLAIMS, COORDINATOR, PRESENT = "claims", "coordinator", "present"
-"""Names in a results directory: claims to blocks, claims to coordinate the run (as block 0), and a claim of
-each worker that it holds as long as it runs (as block 0)."""
+"""Directories in a results directory. CLAIMS: claims to blocks. COORDINATOR: claims to coordinate the run, as
+block 0. PRESENT: one claim of each worker that runs, as block 0."""
 LEASE = 60.0
-"""Seconds after its last renewal for which a claim is valid. NFS clients may keep attributes for as long."""
+"""Seconds after its last renewal for which a claim is valid. NFS clients may cache file times for as long."""
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 """Errors of link(2) on file systems without hard links."""
 _UNWRITTEN: Mapping[str, Any] = {"run": "", "host": "", "lease": LEASE, "state": "held"}
-"""A claim on a file system without hard links whose worker has not written into its file yet."""
+"""Contents assumed for an empty file. On a file system without hard links, a worker first creates the file of
+its claim and then writes into it."""
 RENEWALS = 6
-"""Renewals within one lease, so that a claim survives a file server that does not answer for a while."""
+"""Number of renewals within one lease, so that a claim survives a file server that does not answer for a
+while."""
 
 
 class ClaimState(StrEnum):
@@ -42,7 +45,7 @@ class ClaimState(StrEnum):
 
     HELD: its worker runs the block, or was lost.
     DONE: the block was run.
-    RETURNED: its worker was told to end, and gave the block back.
+    RETURNED: its worker ended before the block was complete, or nobody may claim the attempt any more.
     """
 
     HELD = "held"
@@ -55,7 +58,7 @@ class StoredClaim:
     """A claim as read from its file.
 
     host: name of the worker's node.
-    lease: seconds for which it is valid after its last renewal.
+    lease: seconds for which the claim is valid after its last renewal.
     age: seconds since its last renewal, by the clock of the file server.
     """
 
@@ -67,7 +70,7 @@ class StoredClaim:
 
     @property
     def held(self) -> bool:
-        """Whether a worker that is not known to be lost holds the claim."""
+        """Whether a worker holds the claim and has renewed it in time."""
         return self.state is ClaimState.HELD and self.age <= self.lease
 
     @property
@@ -82,7 +85,8 @@ class Claims:
     def __init__(self, place: Path, run: str, lease: float = LEASE, host: str = "") -> None:
         """place: the directory of the claims, such as CLAIMS or COORDINATOR in a results directory.
         run: label of the worker; see TrialRecord.run.
-        host: name of the worker's node; '' for the name that this machine has.
+        lease: seconds for which a claim is valid after its last renewal.
+        host: name of the worker's node; '' for the host name of this machine.
         """
         self.place, self._run, self._lease = place, run, lease
         self._host = host or os.uname().nodename
@@ -97,9 +101,9 @@ class Claims:
     def find(self, block: int, attempt: int, now: float | None = None) -> StoredClaim | None:
         """Return the claim to an attempt at a block, or None if nobody has claimed it.
 
-        now: result of now(), to read several claims at the same time.
+        now: present time of the file server, if known: a result of now() can be used for several claims.
 
-        Raises RecordsError if its file cannot be read.
+        Raises RecordsError if the file of the claim is corrupt or cannot be read.
         """
         return read_claim(self.place, block, attempt, self.now if now is None else lambda: now)
 
@@ -112,10 +116,12 @@ class Claims:
         return claim if self._make(claim, ClaimState.HELD) else None
 
     def take_over(self, block: int, *, again: bool = False) -> Claim | None:
-        """Claim the next attempt at a block if no worker holds the last one. Returns None otherwise, and if
-        the block is done.
+        """Claim the next attempt at a block. Returns None if a worker holds an attempt, if the block is done,
+        or if another worker is faster.
 
-        again: claim it although it was done.
+        again: claim the next attempt even if the block is done.
+
+        Raises RecordsError or DiskFullError if the directory cannot be read or written.
         """
         for attempt in count(1):
             found = self.find(block, attempt)
@@ -126,14 +132,17 @@ class Claims:
         raise AssertionError
 
     def withdraw(self, block: int, attempt: int) -> bool:
-        """Let nobody claim an attempt at a block any more. Returns False if a worker has claimed it.
+        """Make sure that nobody can claim an attempt at a block. Returns False if a worker has claimed it.
 
         Raises RecordsError or DiskFullError if the directory cannot be written.
         """
         return self._make(Claim(block, attempt, self._run), ClaimState.RETURNED)
 
     def join(self) -> Claim:
-        """Claim the next number at block 0 that nobody has, for a worker that begins."""
+        """Claim the first free attempt at block 0, by which a starting worker announces itself (PRESENT).
+
+        Raises RecordsError or DiskFullError if the directory cannot be written.
+        """
         return next(claim for number in count(1) if (claim := self.take(0, number)) is not None)
 
     def _make(self, claim: Claim, state: ClaimState) -> bool:
@@ -144,7 +153,7 @@ class Claims:
                 write_file(aside, content)
                 os.link(aside, target)
             except FileExistsError:
-                pass  # also of a repeated NFS request whose first one worked
+                pass  # also if NFS repeated a request that had succeeded
             except OSError as e:
                 if e.errno in _NO_LINKS:
                     self._create(target, content)
@@ -159,7 +168,7 @@ class Claims:
 
     @staticmethod
     def _create(target: Path, content: bytes) -> None:
-        """Make a file unless it exists, on a file system without hard links."""
+        """Create a file with this content unless it exists, on a file system without hard links."""
         with suppress(FileExistsError), target.open("xb") as file:
             file.write(content)
             file.flush()
@@ -167,12 +176,16 @@ class Claims:
 
     @contextmanager
     def holding(self, claim: Claim) -> Iterator[None]:
-        """Renew a claim while the body runs. Afterwards it is done, or returned if the body raised."""
+        """Renew a claim while the body of the with statement runs. Then set its state to DONE, or to RETURNED
+        if the body raised.
+
+        Raises RecordsError or DiskFullError if the state DONE cannot be written.
+        """
         ended = threading.Event()
 
         def renew() -> None:
             while not ended.wait(self._lease / RENEWALS):
-                with suppress(OSError):  # a server that does not answer: the lease may end, the block goes on
+                with suppress(OSError):  # if the server does not answer, the lease may end; the block goes on
                     os.utime(self._file(claim.block, claim.attempt))
 
         renewal = threading.Thread(target=renew, daemon=True)
@@ -191,7 +204,7 @@ class Claims:
                     raise failure(e, self.place.parent, kept="the records are whole") from e
 
     def close(self) -> None:
-        """Remove the file by which this worker reads the server's clock."""
+        """Remove the file by which this worker reads the clock of the file server."""
         self._clock.unlink(missing_ok=True)
 
     def _content(self, state: ClaimState) -> bytes:
@@ -203,26 +216,31 @@ class Claims:
 
 
 def _content_of(path: Path) -> tuple[bytes, float]:
-    """Return the content of a file and when it was changed. Opening it makes an NFS client ask its server."""
+    """Return the content of a file and its modification time. Opening the file makes an NFS client ask its
+    server instead of its cache."""
     with path.open("rb") as file:
         return file.read(), os.fstat(file.fileno()).st_mtime
 
 
 def _links(path: Path) -> int:
-    """Return the number of links of a file. Opening it makes an NFS client ask its server."""
+    """Return the number of links of a file. Opening the file makes an NFS client ask its server instead of
+    its cache."""
     with path.open("rb") as file:
         return os.fstat(file.fileno()).st_nlink
 
 
 def _run_in(file: Path) -> str | None:
-    """Return the worker that a claim names; None if it is just being written."""
+    """Return the label of the worker that holds a claim; None if the file is not completely written yet."""
     with suppress(ValueError, KeyError):
         return str(json.loads(file.read_bytes())["run"])
     return None
 
 
 def claimed_attempts(place: Path) -> dict[int, int]:
-    """Return, by block, the number of the last attempt that was claimed below `place`."""
+    """Return, by block, the number of the last attempt that was claimed.
+
+    place: the directory of the claims.
+    """
     last: dict[int, int] = {}
     for file in place.glob("[0-9]*.json"):
         block, attempt = (int(part) for part in file.name.split(".")[:2])
@@ -231,9 +249,10 @@ def claimed_attempts(place: Path) -> dict[int, int]:
 
 
 def read_claim(place: Path, block: int, attempt: int, now: Callable[[], float]) -> StoredClaim | None:
-    """See Claims.find().
+    """Return a claim as Claims.find() does.
 
-    now: returns the present time of the file server.
+    place: the directory of the claims.
+    now: returns the present time of the file server; called after the claim was read.
     """
     path = place / f"{block}.{attempt}.json"
     try:
@@ -256,13 +275,14 @@ def read_claim(place: Path, block: int, attempt: int, now: Callable[[], float]) 
 
 
 def joined(place: Path, now: float) -> list[StoredClaim]:
-    """Return all claims to block 0 below `place`, in their order. See Claims.find()."""
+    """Return all claims to block 0 in a directory of claims, by attempt. See Claims.find()."""
     last = claimed_attempts(place).get(0, 0)
     found = (read_claim(place, 0, number, lambda: now) for number in range(1, last + 1))
     return [claim for claim in found if claim is not None]
 
 
 def last_holder(place: Path, now: float) -> StoredClaim | None:
-    """Return the last claim to block 0 below `place`, or None if there is none. See Claims.find()."""
+    """Return the claim to the last attempt at block 0 in a directory of claims; None if there is none. See
+    Claims.find()."""
     last = claimed_attempts(place).get(0)
     return None if last is None else read_claim(place, 0, last, lambda: now)

@@ -19,11 +19,11 @@ from ..model.record import JsonValue, Row, TrialData, TrialRecord, slice_values
 Record = TypeVar("Record", TrialRecord, TrialData)
 
 SCHEMA, OLDEST_SCHEMA = 3, 1
-"""Schema of the lines that are written, and of the oldest ones that are read. Lines of schema 1 contain all
-values, and no ticks; those of schema 2 contain ticks in place of seconds, as JSON numbers."""
+"""Schema of the lines that are written, and of the oldest lines that can be read. Lines of schema 1 contain
+all values and no ticks; lines of schema 2 contain ticks as JSON numbers instead of seconds."""
 TICKS_PER_SECOND = 10**9
-"""Ticks in which seconds are stored: programs report whole nanoseconds. Four bytes are shorter than the
-digits of a fraction, and read in a tenth of the time."""
+"""Unit in which seconds are stored: programs report whole nanoseconds. Four bytes are shorter than the digits
+of a fraction, and are parsed in a tenth of the time."""
 _TICK_BYTES = 4
 _MOST_SECONDS = (2**32 - 1) / TICKS_PER_SECOND
 _HEADS = tuple(b'{"schema":%d,' % version for version in range(OLDEST_SCHEMA, SCHEMA + 1))
@@ -55,10 +55,10 @@ def to_dict(record: TrialRecord) -> dict[str, JsonValue]:
 
 
 def to_line(record: TrialRecord) -> bytes:
-    """Return one line of a trials file, including the newline.
+    """Return a record as one line of a trials file, including the newline.
 
-    Raises RecordsError on NaN or infinity: such a measurement must be a failed row with a reason, never a
-        value.
+    Raises RecordsError if the record contains NaN or infinity: such a measurement must be stored as a failed
+    row with a reason, never as a value.
     """
     if (where := _not_finite(record)) is not None:
         raise RecordsError(
@@ -70,9 +70,9 @@ def to_line(record: TrialRecord) -> bytes:
 
 
 def from_line(line: bytes) -> TrialRecord:
-    """Return the record of one line.
+    """Return the record in one line of a trials file.
 
-    Raises Malformed, or UnknownSchema.
+    Raises Malformed for a line that is no record, and UnknownSchema for a record of another version.
     """
     rest = b"{" + line[len(_HEADS[0]) :] if line.startswith(_HEADS) else _without_schema(line)
     record = _decoded(_decoder, rest)
@@ -80,10 +80,10 @@ def from_line(line: bytes) -> TrialRecord:
 
 
 def data_from_line(line: bytes) -> TrialData:
-    """Return the fields of one line's record that the analysis uses, with its rows as they are stored. The
-    numbers of its rows are not checked.
+    """Return the fields that the analysis uses of the record in one line. Its rows are returned as they are
+    stored, and their numbers are not checked.
 
-    Raises Malformed, or UnknownSchema.
+    Raises Malformed for a line that is no record, and UnknownSchema for a record of another version.
     """
     if not line.startswith(_HEADS):
         line = _HEADS[-1] + _without_schema(line)[1:]
@@ -98,9 +98,9 @@ def _decoded(decoder: msgspec.json.Decoder[Record], text: bytes) -> Record:
 
 
 def _not_finite(record: TrialRecord) -> str | None:
-    """Return where a record contains NaN or infinity, which JSON cannot represent; None if it contains none.
+    """Return the place in a record that contains NaN or infinity, as text; None if there is none.
 
-    msgspec would write null for them.
+    JSON cannot represent these values, and msgspec would write null for them.
     """
     for row in record.rows:
         for what, numbers in {"values": row.values, "seconds": row.seconds, **row.parts}.items():
@@ -131,7 +131,11 @@ _strict = json.JSONEncoder(allow_nan=False).encode
 
 
 def _without_schema(line: bytes) -> bytes:
-    """Check the schema of a line that was not written by to_line, and return the line without it."""
+    """Check the schema of a line that does not begin as to_line() writes it, and return its JSON object
+    without the schema.
+
+    Raises Malformed for a line that is no JSON object, and UnknownSchema.
+    """
     try:
         data = json.loads(line)
     except (ValueError, RecursionError) as e:
@@ -145,19 +149,20 @@ def _without_schema(line: bytes) -> bytes:
 
 
 def _compact(row: Row) -> Row:
-    """Return the row without values that its seconds and work determine, and with one entry for a part that
-    is the same in all slices."""
+    """Return the row in a shorter form that _whole() can restore: without values that follow from its seconds
+    and work, and with a single entry for a part that is the same in all slices."""
     n = len(row.values)
     parts = {kind: part[:1] if n > 1 and len(set(part)) == 1 else part for kind, part in row.parts.items()}
-    work = row.work if row.values else 0.0  # else values would be read back
+    work = row.work if row.values else 0.0  # from work, _whole() would compute values that there were not
     values = () if row.values == _values(row, row.seconds) else row.values
     return replace(row, values=values, work=work, parts=parts)
 
 
 def _in_ticks(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Return the rows with ticks in place of seconds and parts where this restores every bit.
+    """Return the rows with ticks instead of seconds and parts, wherever these can be restored exactly.
 
-    Rows that share their seconds are stored alike, because the analysis recognises them by what is stored.
+    Rows with equal seconds are stored in the same form, because the analysis recognises metrics of the same
+    slices by comparing the stored form.
     """
     ticks = [_row_in_ticks(row) for row in rows]
     as_they_are = {row.seconds for row, found in zip(rows, ticks, strict=True) if found is None}
@@ -178,7 +183,7 @@ def _row_in_ticks(row: Row) -> Row | None:
 
 
 def _ticks(seconds: tuple[float, ...]) -> bytes | None:
-    """Return the seconds as Row.ticks; None if reading these would not restore every bit."""
+    """Return the seconds as Row.ticks; None if they could not be restored exactly."""
     if not seconds:
         return b""
     if min(seconds) < 0 or max(seconds) > _MOST_SECONDS or (0.0 in seconds and "-0.0" in map(str, seconds)):
@@ -192,7 +197,7 @@ def _ticks(seconds: tuple[float, ...]) -> bytes | None:
 def _whole(row: Row) -> Row:
     """Return the row as it was before _in_ticks() and _compact().
 
-    Raises Malformed.
+    Raises Malformed if the numbers of values, seconds and parts do not agree.
     """
     seconds, parts = _seconds(row), {**row.parts, **_part_ticks(row)}
     if per_second := row.ticks_per_second:
@@ -213,9 +218,9 @@ def _whole(row: Row) -> Row:
 
 
 def _seconds(row: Row) -> tuple[float, ...]:
-    """Return the seconds of a row, in ticks if it has ticks.
+    """Return the ticks of a row as numbers if it has ticks, otherwise its seconds.
 
-    Raises Malformed.
+    Raises Malformed if the row has ticks and seconds, or ticks without their unit.
     """
     if not row.ticks:
         return row.seconds
@@ -240,7 +245,8 @@ def _numbers(ticks: bytes, where: str) -> tuple[int, ...]:
 
 
 def _values(row: Row, seconds: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the values that the row's work and its seconds determine; none if the work is not known."""
+    """Return the values that follow from the row's work and its seconds; () if the work is unknown or one of
+    the seconds is 0 for a rate."""
     if not row.work > 0:
         return ()
     try:

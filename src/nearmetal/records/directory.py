@@ -1,5 +1,5 @@
-"""The results directory of one run: frozen files, trials, samples, logs. A file of checksums marks it as
-closed."""
+"""The results directory of one run: the study and the plan, which never change, and trials, samples and logs.
+A file of checksums marks the directory as closed."""
 
 from __future__ import annotations
 
@@ -40,14 +40,16 @@ def report_paths(directory: Path) -> list[Path]:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultsDirectory:
-    """An existing directory with a study. A run freezes its plan before the first trial."""
+    """An existing results directory. A run writes the plan to it before the first trial (freeze())."""
 
     path: Path
 
     @classmethod
     def create(cls, parent: Path, study_name: str, *, study_yaml: str) -> ResultsDirectory:
-        """Make a new directory `<study>-<UTC time>` below parent. The parent is made if it is missing. An
-        existing directory is never used.
+        """Make a new directory `<study>-<UTC time>` below parent, which is made if it is missing. An existing
+        directory is never used.
+
+        study_yaml: text of the study file.
 
         Raises DiskFullError and RecordsError. Nothing is left of a failed attempt.
         """
@@ -108,10 +110,12 @@ class ResultsDirectory:
         """Write plan.json, provenance.json and the rehearsal. Must be called exactly once, before the first
         trial.
 
-        rehearsal: records that no analysis uses, stored in rehearsal.jsonl.
-        slices, work, schedule, started: see PlanMeta.
+        provenance: description of the machine.
+        rehearsal: records of block 0, stored in rehearsal.jsonl. No analysis uses them.
+        seed, arms, slices, work, schedule, started: see PlanMeta.
 
-        Raises RecordsError if the plan was already written, DiskFullError.
+        Raises RecordsError if the plan was already written or the directory cannot be written, and
+        DiskFullError.
         """
         if self.frozen:
             raise RecordsError("its plan is fixed already", where=str(self.path))
@@ -138,7 +142,7 @@ class ResultsDirectory:
 
         Call this when a time budget or a block limit ends a run, never when verdicts or an interrupt end it:
         the position of a closing look must not depend on the data. Nothing changes if the plan already has a
-        closing look after that block, or in older directories, whose schedule has none.
+        closing look after that block, or if the directory is older and its schedule has no closing looks.
 
         Raises RecordsError, DiskFullError.
         """
@@ -149,8 +153,8 @@ class ResultsDirectory:
         return self._rewrite(replace(plan, schedule=replace(plan.schedule, closing=closing)))
 
     def give_up(self, block: int) -> PlanMeta:
-        """Add a block whose workers were lost to the missing ones in plan.json, and return the plan. A result
-        of the block that still arrives does not count.
+        """Add a block whose workers were lost to the missing blocks in plan.json, and return the plan. If
+        records of the block arrive later, they do not count.
 
         Raises RecordsError, DiskFullError.
         """
@@ -168,9 +172,9 @@ class ResultsDirectory:
         return is_there(self.path / PLAN)
 
     def plan(self) -> PlanMeta:
-        """Return the plan as frozen.
+        """Return the plan in plan.json.
 
-        Raises RecordsError if the run ended before it was frozen, or if its schema is unknown.
+        Raises RecordsError if there is no plan, if its schema is unknown, or if it is corrupt.
         """
         file = self.path / PLAN
         if not self.frozen:
@@ -189,7 +193,7 @@ class ResultsDirectory:
     def study_yaml(self) -> str:
         """The text of the study file.
 
-        Raises RecordsError.
+        Raises RecordsError if it cannot be read or is not UTF-8.
         """
         try:
             return read_bytes(self.path / STUDY).decode()
@@ -214,8 +218,8 @@ class ResultsDirectory:
         return NodeFiles(self.path)
 
     def nodes(self) -> dict[str, dict[str, JsonValue]]:
-        """Return the descriptions of the machines of the workers that take part, by label of the worker;
-        empty in older directories.
+        """Return the descriptions of the machines of all workers that take part in the run, by label of the
+        worker; empty for a run without workers, and in older directories.
 
         Raises RecordsError.
         """
@@ -229,7 +233,7 @@ class ResultsDirectory:
         store_file(self.path / ROOFS, json_bytes({"roofs": [roof_record(r) for r in roofs]}), self.path)
 
     def want_roofs(self, wanted: Iterable[RoofRequest]) -> None:
-        """Write which upper bounds the workers shall measure, before the first order.
+        """Write the upper bounds that workers must measure. Must be called before the first order.
 
         Raises DiskFullError and RecordsError.
         """
@@ -249,8 +253,9 @@ class ResultsDirectory:
             raise RecordsError(f"corrupt: {e}", where=str(file)) from e
 
     def roofs(self) -> tuple[MeasuredRoof, ...]:
-        """Return the upper bounds of write_roofs; in an older directory, those of its provenance. If workers
-        measured them, each is the best of all nodes.
+        """Return the measured upper bounds: those of write_roofs(). Without these, each is the best value in
+        the descriptions of the workers' nodes. Without workers, as in older directories, the upper bounds are
+        in the provenance.
 
         Raises RecordsError.
         """
@@ -263,8 +268,8 @@ class ResultsDirectory:
     def writer(self, name: str = "local") -> TrialWriter:
         """Return the writer of trials/<name>.jsonl. Every process that runs blocks has its own name.
 
-        Raises RecordsError if the directory is not frozen, is closed (reopen it first), or another process
-        writes the same file; DiskFullError.
+        Raises RecordsError if the directory has no plan yet, if it is closed (reopen it first), or if another
+        process writes the same file; DiskFullError.
         """
         if not self.frozen:
             raise RecordsError("a trial may not be recorded before the plan is fixed", where=str(self.path))
@@ -288,14 +293,14 @@ class ResultsDirectory:
         return sum(file.stat().st_size for file in self._trial_files())
 
     def trials(self) -> Trials:
-        """Return the records of all writers, each read on access.
+        """Return the records of all writers. Each record is read from its file whenever it is accessed.
 
-        Raises RecordsError.
+        Raises RecordsError; see read_trials().
         """
         return read_trials(self._trial_files())
 
     def rehearsal(self) -> tuple[TrialRecord, ...]:
-        """Return the records that no analysis uses, by (attempt, position).
+        """Return the records of the rehearsal, ordered by (position, attempt). No analysis uses them.
 
         Raises RecordsError.
         """
@@ -306,7 +311,7 @@ class ResultsDirectory:
         return is_there(self.path / SUMS)
 
     def close(self) -> None:
-        """Write ro-crate-metadata.json, and SHA256SUMS of all present files.
+        """Write ro-crate-metadata.json, and the checksums of all files to SHA256SUMS.
 
         A closed directory can be closed again, to include later reports.
 
@@ -320,14 +325,14 @@ class ResultsDirectory:
             raise failure(e, self.path, kept="the records are whole") from e
 
     def reopen(self) -> None:
-        """Remove the checksums, so that a resumed run may append. Does nothing if the directory is open."""
+        """Remove the checksums, so that a resumed run may append. Harmless if the directory is not closed."""
         for name in (SUMS, CRATE):
             (self.path / name).unlink(missing_ok=True)
 
     def verify(self) -> Verification:
-        """Compare every file with SHA256SUMS.
+        """Compare every file with its checksum in SHA256SUMS.
 
-        Raises RecordsError if the directory is not closed.
+        Raises RecordsError if the directory is not closed, or if a line is not a checksum.
         """
         return verify_sums(self.path)
 

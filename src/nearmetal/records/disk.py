@@ -23,7 +23,7 @@ def resume_line(directory: Path | str) -> str:
 
 
 TRY_SECONDS = 90
-"""Time limit of the command try, in seconds, if none is given."""
+"""Default time limit of the command `nearmetal try`, in seconds."""
 
 
 def try_line(directory: Path | str) -> str:
@@ -34,7 +34,8 @@ def try_line(directory: Path | str) -> str:
 def analyze_line(directory: Path | str) -> str:
     """Return the command that shows every figure of a results directory.
 
-    Without a directory, the command shows the newest results below results/.
+    The path is left out if the directory is directly below results/, because the command shows the newest
+    results there by default.
     """
     named = "" if Path(directory).parent == Path("results") else f" {shlex.quote(str(directory))}"
     return f"nearmetal analyze --all{named}"
@@ -54,7 +55,8 @@ def failure(error: OSError, where: Path, *, kept: str, remedy: str = "") -> Reco
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all data. A short write, which precedes ENOSPC, is continued until the error itself occurs."""
+    """Write all data to a file descriptor. After a short write, which happens when a disk becomes full, the
+    rest is written, so that the error itself occurs (OSError)."""
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]
@@ -63,7 +65,7 @@ def write_all(fd: int, data: bytes) -> None:
 def write_file(path: Path, data: bytes) -> None:
     """Write a whole file to disk, replacing an existing one atomically.
 
-    Raises OSError; nothing of a failed attempt is left.
+    Raises OSError. The temporary file of a failed attempt is removed.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -81,10 +83,10 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether a file exists.
+    """Return whether a file exists, even if another NFS client has just created or removed it.
 
-    An NFS client remembers for up to a minute that a name exists, or that it does not. Opening the directory
-    makes it ask its server.
+    An NFS client caches for up to a minute whether a name exists. Opening the directory makes it ask its
+    server.
     """
     with suppress(OSError):
         os.close(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -93,11 +95,12 @@ def is_there(path: Path) -> bool:
 
 def require_owner(file: Path, directory: Path, why: str = "it says what is executed") -> None:
     """Check that a file of a shared results directory belongs to this user or to the owner of the directory.
-    Otherwise anybody who may write into the directory could have commands executed, or results invented.
+    Without this check, anybody who may write into the directory could have commands executed or forge
+    results.
 
-    why: why the owner matters, as the end of the message.
+    why: why the owner matters, as the end of the error message.
 
-    Raises RecordsError if it belongs to another user, and FileNotFoundError.
+    Raises RecordsError if the file belongs to another user, and FileNotFoundError.
     """
     owner = file.stat().st_uid
     if owner not in (os.geteuid(), directory.stat().st_uid):
@@ -109,7 +112,7 @@ def require_owner(file: Path, directory: Path, why: str = "it says what is execu
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory survive a power cut."""
+    """Flush a directory to disk, so that its new and changed names survive a power cut."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -120,7 +123,7 @@ def sync_directory(path: Path) -> None:
 def store_file(path: Path, data: bytes, directory: Path, *, kept: str = "the records are whole") -> None:
     """Write a file of a results directory, as write_file() does.
 
-    kept: data that are safe on the disk, for the error.
+    kept: data that are safe on the disk, as text for the error message.
 
     Raises DiskFullError and RecordsError.
     """

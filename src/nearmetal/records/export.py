@@ -20,8 +20,12 @@ from .tables import COLUMNS, value_rows
 
 
 class ExportFormat(StrEnum):
-    """Export formats. CSV, PARQUET: tidy, one line per value. JSON: records, cells and provenance. BENCHFMT:
-    for benchstat."""
+    """Export formats.
+
+    CSV, PARQUET: a table with one row per value.
+    JSON: one object with plan, provenance, cells and records.
+    BENCHFMT: the Go benchmark format, for benchstat.
+    """
 
     CSV = "csv"
     JSON = "json"
@@ -32,7 +36,8 @@ class ExportFormat(StrEnum):
 def export(directory: ResultsDirectory, cells: Sequence[Cell], format: ExportFormat) -> bytes:
     """Return the records of a directory in one format, in base units.
 
-    cells: the analysis, which only JSON can contain.
+    cells: the results of the analysis. Only the format JSON contains them.
+
     Raises RecordsError.
     """
     records = directory.trials()
@@ -49,7 +54,8 @@ def export(directory: ResultsDirectory, cells: Sequence[Cell], format: ExportFor
 
 
 def to_csv(records: Iterable[TrialRecord]) -> bytes:
-    """Return RFC 4180 text with a header; numbers in the shortest exact form; empty = missing."""
+    """Return the values as RFC 4180 text with a header (tables.COLUMNS). Numbers have the shortest exact
+    form; a missing value is empty."""
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     writer.writerow(COLUMNS)
@@ -70,7 +76,7 @@ def whole_json(directory: ResultsDirectory, records: Iterable[TrialRecord], cell
 
 
 def to_parquet(records: Iterable[TrialRecord]) -> bytes:
-    """Return the same columns as CSV, typed and compressed with zstd."""
+    """Return a Parquet file with the same columns as to_csv(), typed and compressed with zstd."""
     import polars as pl
 
     columns = list(zip(*value_rows(records), strict=True)) or [()] * len(COLUMNS)

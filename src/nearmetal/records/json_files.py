@@ -1,5 +1,4 @@
-"""Values as JSON, files of a results directory that hold one JSON object, and the names of files and
-directories."""
+"""Conversion of values to JSON, files with one JSON object, and names of files and directories."""
 
 from __future__ import annotations
 
@@ -61,9 +60,13 @@ def read_bytes(file: Path) -> bytes:
 
 
 def require_schema(data: Mapping[str, Any], what: str, known: int, file: Path) -> None:
-    """Check that a file was written by this version of nearmetal.
+    """Check that the schema of a file is known to this version of nearmetal.
 
-    Raises RecordsError if it was written by another version.
+    data: contents of the file.
+    what: kind of the file, for the message.
+    known: number of the known schema.
+
+    Raises RecordsError for another schema.
     """
     if data.get("schema") != known:
         raise RecordsError(
@@ -74,9 +77,9 @@ def require_schema(data: Mapping[str, Any], what: str, known: int, file: Path) -
 
 
 def json_object(file: Path) -> dict[str, Any]:
-    """Read a file with one JSON object.
+    """Return the JSON object in a file.
 
-    Raises RecordsError.
+    Raises RecordsError if the file cannot be read or does not contain one JSON object.
     """
     try:
         data = json.loads(read_bytes(file))
@@ -88,7 +91,7 @@ def json_object(file: Path) -> dict[str, Any]:
 
 
 def new_directory(parent: Path, name: str) -> Path:
-    """Make a new directory; a number is appended to a name that is already taken."""
+    """Make a new directory and return its path. If the name is taken, '-2', '-3', ... is appended."""
     number = 1
     while True:
         path = parent / (name if number == 1 else f"{name}-{number}")

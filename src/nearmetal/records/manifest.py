@@ -70,11 +70,12 @@ def write_sums(directory: Path) -> None:
 def verify_sums(directory: Path) -> Verification:
     """Check all files.
 
-    Raises RecordsError if there are no checksums, or if a line is not one.
+    Raises RecordsError if there is no SHA256SUMS, or if one of its lines is not a checksum.
     """
     file = directory / SUMS
     try:
-        lines = os.fsdecode(file.read_bytes()).splitlines()
+        # Not splitlines(), which also splits at other characters that a name may contain.
+        lines = os.fsdecode(file.read_bytes()).removesuffix("\n").split("\n")
     except OSError as e:
         raise RecordsError(
             f"not closed: no {SUMS}", where=str(directory), remedy=f"{resume_line(directory)} ends the run"
@@ -96,7 +97,11 @@ def verify_sums(directory: Path) -> Verification:
 
 def write_crate(directory: Path, *, study: str, created: float) -> None:
     """Write ro-crate-metadata.json: the descriptor, the root data set and one entity per file
-    (https://www.researchobject.org/ro-crate/specification/1.1/)."""
+    (https://www.researchobject.org/ro-crate/specification/1.1/).
+
+    study: name of the study.
+    created: Unix seconds when the run was planned.
+    """
     files = [n for n in files_below(directory) if n not in (SUMS, CRATE)]
     root = {
         "@id": "./",
@@ -129,7 +134,7 @@ def _file_entity(directory: Path, name: str) -> dict[str, str]:
 
 
 def _address(name: str) -> str:
-    """Return the name of a file as a relative URI. The bytes of a name need not be text."""
+    """Return the name of a file as a relative URI. Names that are not UTF-8 are supported."""
     return quote(os.fsencode(name))
 
 

@@ -13,9 +13,9 @@ from .disk import failure, write_file
 from .json_files import json_bytes, json_object, safe_name
 
 NODES = "nodes"
-"""Name in a results directory."""
+"""Name of the directory of these files in a results directory."""
 LEFT_OUT = "left_out"
-"""Key in the description of a node that cannot take part: the reason."""
+"""Key of the reason in the description of a node that cannot take part in the run."""
 
 
 class NodeFiles:
@@ -37,8 +37,9 @@ class NodeFiles:
 
         run: label of the worker, as in its records.
         provenance: as in provenance.json, or {LEFT_OUT: reason} if the worker cannot take part.
-        node: name of the node; '' for the name that this machine has. It is stored under 'node'.
-        rehearsal: records that no analysis uses, stored in nodes/<run>.jsonl.
+        node: name of the node, stored under 'node'; '' for the host name of this machine.
+        rehearsal: records of the rehearsal on this machine, stored in nodes/<run>.jsonl. No analysis uses
+            them.
 
         Raises DiskFullError and RecordsError.
         """
@@ -55,8 +56,8 @@ class NodeFiles:
             raise failure(e, self.place.parent, kept="the records are whole") from e
 
     def read(self) -> dict[str, dict[str, JsonValue]]:
-        """Return all descriptions by label of the worker, with the name of the node under 'node'. That of a
-        worker that cannot take part has the reason under LEFT_OUT.
+        """Return all descriptions, by label of the worker. The name of the node is under 'node'. The
+        description of a worker that cannot take part has the reason under LEFT_OUT.
 
         Raises RecordsError.
         """

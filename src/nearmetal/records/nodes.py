@@ -1,4 +1,4 @@
-"""The node and its state of each worker of a run, from the descriptions that the workers wrote."""
+"""The node of each worker of a run and its state, from the descriptions that the workers wrote."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .node_files import NODES
 
 
 def node_states(directory: ResultsDirectory) -> dict[str, NodeState]:
-    """Return the node of each worker by label of the worker; empty for a run without workers. The label ''
-    stands for all runs without a description, such as that of a local `run`.
+    """Return the node of each worker, by label of the worker; empty for a run without workers. The label ''
+    stands for everything that ran without a worker, such as a local `run`.
 
     Raises RecordsError.
     """
@@ -29,7 +29,9 @@ def node_states(directory: ResultsDirectory) -> dict[str, NodeState]:
 
 
 def node_state(directory: ResultsDirectory, run: str) -> NodeState | None:
-    """Return the node of one worker; None if it described none, as a run without workers.
+    """Return the node of one worker; None if there is no description, as in a run without workers.
+
+    run: label of the worker.
 
     Raises RecordsError.
     """
@@ -38,7 +40,7 @@ def node_state(directory: ResultsDirectory, run: str) -> NodeState | None:
 
 
 def drawn_machines(directory: ResultsDirectory, study: Study) -> tuple[str, ...]:
-    """Return the names of the machines from which the blocks of a run draw theirs; () if they do not.
+    """Return the names of the machines from which those of each block are drawn; () if none are drawn.
 
     Raises RecordsError.
     """

@@ -1,5 +1,5 @@
-"""The blocks of a results directory that workers shall run, as files `orders/<block>.json`, written by the
-coordinator and read by workers on any machine."""
+"""Orders: the blocks that workers are to run, as files `orders/<block>.json` in a results directory. The
+coordinator writes them, and workers on any machine read them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Orders:
         self._place.mkdir(exist_ok=True)
 
     def give(self, order: NextBlock) -> None:
-        """Write an order, instead of an earlier one for the same block.
+        """Write an order. It replaces an earlier order for the same block.
 
         Raises RecordsError and DiskFullError.
         """
@@ -46,13 +46,16 @@ class Orders:
                 yield order_from(self._file(number).read_bytes())
 
     def stop(self) -> None:
-        """Tell all workers to end once they have run the block that they hold."""
+        """Remove all orders, and tell all workers to end after the block that they are running.
+
+        Raises RecordsError and DiskFullError.
+        """
         for file in self._place.glob("[0-9]*.json"):
             file.unlink(missing_ok=True)
         store_file(self._place / _STOP, b"", self._directory)
 
     def start(self) -> None:
-        """Let workers wait for orders again."""
+        """Revoke stop(): workers wait for orders again."""
         (self._place / _STOP).unlink(missing_ok=True)
 
     @property
@@ -64,15 +67,15 @@ class Orders:
 
 
 def order_line(order: NextBlock) -> bytes:
-    """Return one line, including the newline."""
+    """Return an order as one line of JSON, including the newline."""
     data = msgspec.to_builtins(order, str_keys=True, order="deterministic")
     return msgspec.json.encode(data) + b"\n"
 
 
 def order_from(line: bytes) -> NextBlock:
-    """Parse a line written by order_line.
+    """Parse a line written by order_line().
 
-    Raises UsageError for a line that contains no NextBlock.
+    Raises UsageError for a line that contains no valid NextBlock.
     """
     try:
         order = _decoder.decode(line)

@@ -26,7 +26,7 @@ class PlanMeta:
 
     seed: seed of all random orders.
     arms: names of the arms in the order of the study.
-    created: Unix seconds when the plan was fixed.
+    created: Unix seconds when the plan was written.
     started: Unix seconds when the command that began the run was started; None in older directories.
     schedule: when the results are analysed.
     slices: number of slices in the first block, by kernel workload; empty in older directories.
@@ -46,7 +46,7 @@ class PlanMeta:
 
 
 def plan_form(plan: PlanMeta) -> dict[str, Any]:
-    """Return the contents of plan.json."""
+    """Return the contents of plan.json as JSON values."""
     match plan.schedule:
         case GrowingLooks(closing=closing, first=first):
             schedule: dict[str, JsonValue] = {"name": _GROWING, "closing": list(closing)}
@@ -63,7 +63,7 @@ def plan_form(plan: PlanMeta) -> dict[str, Any]:
 def _schedule(data: Mapping[str, Any]) -> Schedule:
     """Return the schedule of a plan.json. Plans of schema 1 contain only the expected number of blocks.
 
-    Raises ValueError, KeyError, TypeError.
+    Raises ValueError, KeyError or TypeError if the data are corrupt.
     """
     if "schedule" not in data:
         return ExpectedLooks(expected=int(data["expected_blocks"]))
@@ -77,9 +77,9 @@ def _schedule(data: Mapping[str, Any]) -> Schedule:
 
 
 def read_plan(file: Path) -> PlanMeta:
-    """Read a plan.json.
+    """Return the plan in a plan.json.
 
-    Raises RecordsError if its schema is unknown, or if it is corrupt.
+    Raises RecordsError if the file cannot be read or is corrupt, or if its schema is unknown.
     """
     data = json_object(file)
     require_schema(data, "plan", _OLD_SCHEMA if data.get("schema") == _OLD_SCHEMA else _SCHEMA, file)
@@ -98,5 +98,5 @@ def read_plan(file: Path) -> PlanMeta:
             },
             missing=tuple(int(n) for n in data.get("missing", ())),
         )
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e

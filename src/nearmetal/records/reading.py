@@ -1,11 +1,11 @@
-"""Read trial records of all writers of a results directory, and find complete blocks and last attempts."""
+"""Reads the trial records of all writers of a results directory. Finds complete blocks and last attempts."""
 
 from __future__ import annotations
 
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, TypeVar, overload
@@ -39,11 +39,13 @@ _MEMBERS = b',"members":'
 
 
 class StoredTrial(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The trial that a line contains, and the position of the line.
+    """The identity of the trial that a line contains, and the position of the line.
 
-    file: number of the file.
-    line: counts from 1.
-    offset, length: bytes. For the other fields, see model.record.TrialRecord.
+    file: index of the file in Trials.files.
+    line: number of the line, from 1.
+    offset, length: position and length of the line in bytes.
+
+    For the other fields, see model.record.TrialRecord.
     """
 
     file: int
@@ -65,10 +67,12 @@ class StoredTrial(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Trials(Sequence[TrialRecord]):
     """The records of all writers, with every attempt of every block, ordered by (block, position, attempt).
 
-    Each record is read on access and not kept. Reading a corrupt one raises RecordsError with file:line.
-    files: files of the lines.
-    heads: identities of the trials, in the same order.
-    torn: number of incomplete last lines, which are left out. They remain when a writer is killed.
+    Each record is read from its file when it is accessed, and not kept. Reading a corrupt record raises
+    RecordsError with file:line.
+
+    files: all trials files.
+    heads: identities of the trials, in the order of the records.
+    torn: number of incomplete last lines, which are ignored. A killed writer may leave one.
     """
 
     def __init__(self, files: Sequence[Path], heads: Sequence[StoredTrial], torn: int) -> None:
@@ -94,7 +98,7 @@ class Trials(Sequence[TrialRecord]):
         return self.lines(which).records()
 
     def lines(self, which: Iterable[int]) -> StoredLines:
-        """Return where the lines of the records with these indexes are, in this order."""
+        """Return the positions of the lines of the records with these indexes, in this order."""
         heads = (self.heads[at] for at in which)
         places = array("q", [n for h in heads for n in (h.file, h.line, h.offset, h.length)])
         return StoredLines(files=self.files, places=places)
@@ -102,10 +106,10 @@ class Trials(Sequence[TrialRecord]):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredLines:
-    """The positions of lines in trials files. They are small, so that they can be sent to another process.
+    """The positions of lines in trials files. The object is small, so it can be sent to another process.
 
-    places: index of the file, line number, offset and length in bytes, one after the other for each line.
-    loaded: the lines, if they are in memory.
+    places: four numbers for each line: index of the file in `files`, line number, offset and length in bytes.
+    loaded: the text of the lines, if they are in memory; else None.
     """
 
     files: tuple[Path, ...]
@@ -151,7 +155,8 @@ class StoredLines:
         return zip(numbers, numbers, numbers, numbers, strict=True)
 
     def _adjacent(self) -> Iterator[tuple[int, int, list[int]]]:
-        """Yield file, offset and lengths of adjacent lines, about _SCAN_BUFFER bytes at most."""
+        """Yield groups of adjacent lines of a file, of about _SCAN_BUFFER bytes at most. A group consists of
+        the index of the file, the offset of its first line, and the length of each line."""
         first, begin, end = -1, 0, 0
         lengths: list[int] = []
         for file, _, offset, length in self._each():
@@ -171,15 +176,15 @@ class StoredLines:
 
 
 def heads_of(records: Sequence[TrialRecord]) -> Sequence[Head]:
-    """Return the identities of trials without reading records that are not in memory."""
+    """Return the identities of the trials. Records that are not in memory are not read."""
     return records.heads if isinstance(records, Trials) else records
 
 
 def read_trials(files: Iterable[Path]) -> Trials:
-    """Return the trials of all files.
+    """Return the trials of all files. Only the identities of the trials are read.
 
-    Raises RecordsError with file:line for a line without the identity of its trial, and for one with an
-    unknown schema.
+    Raises RecordsError if a file cannot be read, and with file:line for a line from which the identity cannot
+    be read or whose schema is unknown.
     """
     heads: list[StoredTrial] = []
     torn = 0
@@ -196,7 +201,8 @@ def _order(head: StoredTrial) -> tuple[int, int, int, float]:
 
 
 class GrowingTrials:
-    """The trials of a results directory that is being written. Only their heads are kept."""
+    """The trials of a results directory to which a run still writes. Only their identities are kept in
+    memory."""
 
     def __init__(self, trials: Path) -> None:
         """trials: the directory with one file for each writer."""
@@ -207,7 +213,7 @@ class GrowingTrials:
         self._names: dict[bytes, str] = {}
 
     def now(self) -> Trials:
-        """Return all trials that are on disk now. Only lines that are new since the last call are read.
+        """Return all trials that are on disk now. Only lines that were added since the last call are read.
 
         Raises the errors of read_trials().
         """
@@ -225,8 +231,8 @@ class GrowingTrials:
 
 
 class NewTrials:
-    """Reads the records that writers have appended to a results directory since the last call. Nothing is
-    kept but the position in each file."""
+    """Reads the records that writers have appended to a results directory since the last call. Only the
+    position in each file is kept in memory."""
 
     def __init__(self, trials: Path) -> None:
         """trials: the directory with one file for each writer."""
@@ -234,7 +240,7 @@ class NewTrials:
         self._read: dict[Path, tuple[int, int]] = {}
 
     def skip(self, known: Trials) -> None:
-        """Leave out records that are known already."""
+        """Do not return records that are known already."""
         for head in known.heads:
             end = head.offset + head.length, head.line
             self._read[known.files[head.file]] = max(end, self._read.get(known.files[head.file], end))
@@ -265,7 +271,7 @@ class NewTrials:
 
 
 def by_claim(records: Iterable[TrialRecord]) -> dict[Claim, list[TrialRecord]]:
-    """Return the records of each attempt at a block, in the order of the records."""
+    """Return the records of each attempt at a block, by attempt, in the order of the records."""
     out: dict[Claim, list[TrialRecord]] = {}
     for r in records:
         out.setdefault(claim_of(r), []).append(r)
@@ -273,8 +279,8 @@ def by_claim(records: Iterable[TrialRecord]) -> dict[Claim, list[TrialRecord]]:
 
 
 def completed_blocks(records: Iterable[TrialRecord], arms_per_block: int) -> set[int]:
-    """Return the blocks that have an attempt with all its trials. Failed ones count, since a failure is a
-    result.
+    """Return the numbers of the blocks that have a complete attempt. Failed trials count, since a failure is
+    a result.
 
     arms_per_block: number of trials in a block, including the A/A run; used if the records do not contain it.
     """
@@ -292,9 +298,11 @@ def last_attempts(records: Iterable[Head]) -> dict[int, int]:
 
 
 def counted_attempts(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
-    """Return only the records of the attempt of each block that counts, in the same order. See counting().
+    """Return the records of the attempts that count, one attempt for each block, in the order of the records.
+    See model.record.counting().
 
-    Old records do not contain the number of trials of their attempt. It is then that of the largest one.
+    Old records do not contain the number of trials of their attempt. It is then assumed to be that of the
+    largest attempt.
     """
     records = tuple(records)
     attempts = by_claim(records)
@@ -305,7 +313,10 @@ def counted_attempts(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
 
 
 def is_whole_attempt(found: Sequence[TrialRecord], arms_per_block: int) -> bool:
-    """Return whether these records of one attempt are all of them. See completed_blocks()."""
+    """Return whether these records of one attempt contain all of its trials.
+
+    arms_per_block: see completed_blocks().
+    """
     return len({r.trial for r in found}) >= (found[-1].members or arms_per_block)
 
 
@@ -319,7 +330,9 @@ def _scan(
 ) -> int:
     """Append the trials of one file to `out`. Returns the number of incomplete lines (0 or 1).
 
-    offset, number: bytes and lines at the beginning of the file that are left out.
+    file: index of the file.
+    names: strings that occurred before; see _known().
+    offset, number: number of bytes and of lines at the beginning of the file to skip.
     """
     line = b""
     try:
@@ -344,8 +357,10 @@ def _stored(
     line: bytes, path: Path, names: dict[bytes, str], *, file: int, number: int, offset: int
 ) -> StoredTrial:
     found = _HEAD.match(line)
-    members = _members(line) if found is not None else None
-    if found is None or members is None:
+    run = _known(found[1], names) if found is not None else None
+    arm = _known(found[4], names) if found is not None else None
+    members = _members(line)
+    if found is None or run is None or arm is None or members is None:
         r = _record(from_line, line, path, number)
         return StoredTrial(
             file=file,
@@ -363,16 +378,16 @@ def _stored(
             status=r.status,
             members=r.members,
         )
-    run, block, attempt, arm, aa, position, begin, end, status = found.groups()
+    _, block, attempt, _, aa, position, begin, end, status = found.groups()
     return StoredTrial(
         file=file,
         line=number,
         offset=offset,
         length=len(line),
-        run=_known(run, names),
+        run=run,
         block=int(block),
         attempt=int(attempt),
-        arm=_known(arm, names),
+        arm=arm,
         aa=aa == b"true",
         position=int(position),
         begin=float(begin),
@@ -382,17 +397,17 @@ def _stored(
     )
 
 
-def _known(text: bytes, names: dict[bytes, str]) -> str:
-    """Return the same string object for equal texts, to save memory."""
+def _known(text: bytes, names: dict[bytes, str]) -> str | None:
+    """Return the same string object for equal texts, to save memory; None if the text is not UTF-8."""
     name = names.get(text)
     if name is None:
-        name = names[text] = text.decode()
+        with suppress(UnicodeDecodeError):
+            name = names[text] = text.decode()
     return name
 
 
 def _members(line: bytes) -> int | None:
-    """Return TrialRecord.members, found at the end of a line. Returns None if the whole line must be
-    decoded."""
+    """Return TrialRecord.members from the end of a line; None if the whole line must be decoded for it."""
     at = line.rfind(_MEMBERS)
     if at < 0:
         return 0

@@ -1,4 +1,4 @@
-"""The directory of a series: the frozen definition, and below it one results directory for each part."""
+"""The directory of a series: its definition, which never changes, and one results directory for each part."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ class SeriesDirectory:
     ) -> SeriesDirectory:
         """Make a new directory `<name>-<UTC time>` below parent.
 
-        texts: the study file of each part that has a study, by the part's key.
-        table: text of a published table of the user's; '' for none.
+        texts: text of the study file of each part that has a study, by key of the part.
+        table: text of the user's file with published numbers; '' for none.
+
         Raises DiskFullError and RecordsError.
         """
         try:
@@ -61,28 +62,32 @@ class SeriesDirectory:
 
     @property
     def table_file(self) -> Path:
-        """The file with the user's published table; it may be missing."""
+        """The path of the user's file with published numbers; the file may be missing."""
         return self.path / TABLE
 
     @property
     def table(self) -> str:
-        """The text of the user's published table; '' if there is none."""
+        """The text of the user's file with published numbers; '' if there is none."""
         return self.table_file.read_text(encoding="utf-8") if self.table_file.is_file() else ""
 
     @property
     def created(self) -> float:
         """Time of creation in Unix seconds.
 
-        Raises RecordsError.
+        Raises RecordsError if the file of the series cannot be read or is corrupt.
         """
-        return float(json_object(self.path / SERIES)["created"])
+        file = self.path / SERIES
+        try:
+            return float(json_object(file)["created"])
+        except (ValueError, KeyError, TypeError) as e:
+            raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
 
     def series(self, load: Callable[[Path], Study]) -> Series:
-        """Return the series as stored when it was created.
+        """Return the series as it was stored by create().
 
         load: reads one study file.
 
-        Raises RecordsError.
+        Raises RecordsError if the file is corrupt or its schema is unknown.
         """
         file = self.path / SERIES
         data = json_object(file)
@@ -116,7 +121,8 @@ class SeriesDirectory:
             raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
 
     def part(self, part: Part) -> ResultsDirectory | None:
-        """Return the newest results directory of a part that has a plan; None if there is none."""
+        """Return the newest results directory of a part; None if there is none. Directories without a plan
+        are ignored."""
         if part.study is None:
             return None
         # The name of another study may go on with a hyphen and a digit, but not with a date.
@@ -132,18 +138,18 @@ class SeriesDirectory:
         self._append(ENDS, key, why)
 
     def ends(self) -> dict[str, str]:
-        """Return the last recorded reason why each part stopped, by key. An incomplete line is skipped."""
+        """Return the last recorded reason why each part stopped, by key. A corrupt line is skipped."""
         return self._last(ENDS)
 
     def choose(self, key: str, what: str) -> None:
-        """Record which sizes were chosen for a part, before it begins.
+        """Record the problem sizes that were chosen for a part, as text, before the part begins.
 
         Raises DiskFullError and RecordsError.
         """
         self._append(SIZES, key, what)
 
     def choices(self) -> dict[str, str]:
-        """Return the sizes that were chosen, as text, by the key of the part."""
+        """Return the problem sizes that were chosen, as text, by key of the part."""
         return self._last(SIZES)
 
     def _append(self, name: str, key: str, why: str) -> None:
@@ -167,8 +173,7 @@ class SeriesDirectory:
 
 
 def _figures(part: Mapping[str, Any]) -> tuple[Figure, ...]:
-    """Return the charts of a part as stored. A series of an older version stores none; its charts follow from
-    its places."""
+    """Return the charts of a part. Older versions stored none; the chart then follows from the places."""
     if "figures" in part:
         return tuple(map(Figure, part["figures"]))
     packed = any(word.endswith(PER_NODE) for word in part["places"])

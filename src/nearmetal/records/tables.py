@@ -24,8 +24,8 @@ seconds: wall seconds of the slice; None if the value itself is the time. flags:
 def value_rows(records: Iterable[TrialRecord]) -> Iterator[tuple[object, ...]]:
     """Yield a row for each value of all records, in the order of the records.
 
-    A row or trial without values (a failed one) gives one row with index and value None, so that no failure
-    is lost.
+    A row or a trial without values, such as a failed one, gives one row whose index and value are None, so
+    that no failure is lost.
     """
     for r in records:
         environment, _, placement = r.arm.partition("/")

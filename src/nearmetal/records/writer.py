@@ -1,5 +1,4 @@
-"""Appends trial records to a file that only this writer writes. A record is completely on disk when append()
-returns."""
+"""Appends trial records to a file of its own. A record is completely on disk when append() returns."""
 
 from __future__ import annotations
 
@@ -20,11 +19,11 @@ _TAIL = 1 << 20
 
 
 class TrialWriter:
-    """Writes one file. An incomplete line at the end of the file, left by a killed writer, is removed on
-    opening.
+    """Writes one trials file. An incomplete line at its end, left by a killed writer, is removed on opening.
 
     torn: number of such lines (0 or 1).
-    Raises RecordsError if another process writes the same file, DiskFullError if the disk is full.
+
+    Raises RecordsError if another process writes the same file, and DiskFullError if the disk is full.
     """
 
     def __init__(self, path: Path, *, directory: Path) -> None:
@@ -49,10 +48,10 @@ class TrialWriter:
             raise
 
     def append(self, record: TrialRecord) -> None:
-        """Write one line and wait until it is on disk.
+        """Write a record as one line and wait until it is on disk.
 
-        Raises DiskFullError (earlier records stay complete), and RecordsError for a record with a value that
-        is not finite.
+        Raises DiskFullError or RecordsError if it cannot be written; earlier records stay complete. Raises
+        RecordsError for a record with a value that is not finite.
         """
         line = to_line(record)
         try:
@@ -105,8 +104,10 @@ def _lock(fd: int, path: Path) -> None:
 def _whole_bytes(fd: int, size: int) -> int:
     """Return the number of bytes up to the end of the last complete line.
 
-    A last line with a newline that is no JSON is incomplete as well: after a power cut, the size of a file
-    may be on the disk before its data.
+    A last line that ends in a newline but is not JSON also counts as incomplete: a power cut may happen after
+    the size of a file was written to disk and before its data were.
+
+    size: size of the file in bytes.
     """
     tail = min(size, _TAIL)
     while True:

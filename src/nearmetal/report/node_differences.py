@@ -10,11 +10,12 @@ from .forms.columns import cut
 from .text import one_line
 
 _VALUE = 44
-"""Most columns of a value."""
+"""Maximum number of columns of a value."""
 
 
 def difference_lines(differences: Sequence[NodeDifference]) -> list[str]:
-    """Return aligned lines: the fact, each of its values, and the nodes that have it, in Slurm's notation."""
+    """Return aligned lines, one for each value of a fact that differs: the fact, the value, and the nodes
+    that have it, in Slurm's notation, such as n[1-3]."""
     if not differences:
         return ["no differences between the nodes"]
     rows = [

@@ -19,8 +19,7 @@ from ..units import show
 from .text import one_line, plural, thin
 
 LOOKED_AT = 250
-"""Approximate maximum number of trials of an arm that are read to find out how they ran. The charts of a cell
-draw the same number, so that mostly the same records are read."""
+"""Approximate maximum number of trials of an arm that are read to find out how they ran."""
 MOST_KEPT = 4096
 """Largest number of records that are kept in memory after they were read."""
 
@@ -50,7 +49,8 @@ class ArmReports:
     of: number of good trials of the arm.
     transports: each reported transport, with the number of trials.
     places: each reported placement, with the number of trials.
-    disturbance: (median, maximum) by kind; None if no trial could measure it.
+    disturbance: by kind, median and maximum over trials, as fractions of CPU time; None if no trial could
+        measure it.
     flagged: number of trials by kind of flag.
     """
 
@@ -194,7 +194,7 @@ def pages_text(trials: Iterable[TrialRecord], workload: str) -> str:
 def facts_texts(trials: Sequence[TrialRecord], workload: str) -> tuple[str, ...]:
     """Return the facts that an application reported about its run, each as 'name value'.
 
-    If trials reported different values, the first one is followed by the number of the others.
+    If trials reported different values of a fact, the first value is followed by the number of other values.
     """
     values: dict[str, dict[str, None]] = {}
     for t in trials:
@@ -247,7 +247,8 @@ def _row_of(trial: TrialRecord, cell: Cell) -> Row | None:
 
 
 def _flag(flag: str) -> str:
-    """Return the kind of a flag, without the value of the trial, so that equal kinds are counted together."""
+    """Return the kind of a flag without the value that is specific to the trial, so that flags of one kind
+    are counted together."""
     return one_line(flag.split(":", 1)[0])
 
 

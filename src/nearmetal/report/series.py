@@ -66,7 +66,7 @@ def series_files(directory: Path) -> tuple[Path, Path]:
 
 
 def scale_text(scale: Scale | None) -> str:
-    """Return the scale as the end of a line; '' for none."""
+    """Return text on the scale that is appended to a line, such as ' · scale small'; '' for None."""
     return "" if scale is None else f" · scale {scale}"
 
 
@@ -82,8 +82,8 @@ def series_json(
     results_dir: str,
     report: str,
 ) -> dict[str, JsonValue]:
-    """Return every part in the format of json_form(), and separately the paper's figures with their
-    sources."""
+    """Return the summary as JSON: the results of each part (see json_form()), and separately the paper's
+    figures with their sources."""
     return {
         "format": 1,
         "study": series.name,
@@ -158,7 +158,8 @@ def answer_of(results: Sequence[PartResult]) -> str:
 PartCharts = Callable[
     [PartResult, Sequence[PrintedComparison], Sequence[InstanceFigures], RecordIndex], Sequence[Block]
 ]
-"""Returns the charts of a part from its results, the printed ones, and the counters of its guests."""
+"""A function that returns the charts of a part. Its arguments are the results of the part, the printed
+figures with ours, the counters of its guests, and its records."""
 
 
 def sheet(
@@ -169,7 +170,7 @@ def sheet(
 ) -> tuple[Leaf, ...]:
     """Return the sections of the summary: the overview, then the parts, then the paper's setting.
 
-    charts: a text needs none.
+    charts: returns the charts of a part; by default none, because a text shows no charts.
     """
     leaves = [_overview(series, results), *(_part(r, paper, charts) for r in results)]
     if paper is not None:
@@ -323,7 +324,7 @@ def _timeouts(study: Study, cells: Sequence[Cell]) -> Grid:
 
 
 def _marks(r: PartResult) -> dict[str, str]:
-    """Return the marks of emulated arms, such as ' (TCG, no KVM)', by the paper's word for the arm."""
+    """Return a mark for each emulated arm, such as ' (TCG, no KVM)', by the paper's name for the arm."""
     if r.study is None:
         return {}
     texts = {a.name: one_line(a.environment.emulation).partition(":")[0] for a in r.study.arms()}

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from ..analysis.instances import InstanceFigures
 from ..model.papers.published import Published
-from ..model.series import PER_NODE, Figure, Series
+from ..model.series import Figure, Series
 from ..records.disk import failure, write_file
+from ..study_file.series import packed_places
 from .charts.chart import Chart, LinesFigure
 from .charts.instances import instances_charts, runs_of
 from .charts.series import overheads, packing, relative
@@ -30,6 +31,8 @@ def write_series(
     directory: Path, series: Series, results: Sequence[PartResult], paper: Published | None
 ) -> tuple[Path, Path]:
     """Write report.html and report.md of the whole series, and return their paths.
+
+    paper: the paper whose figures are shown beside the results; None if there is none.
 
     Raises DiskFullError or RecordsError.
     """
@@ -62,7 +65,7 @@ def _charts(
 ) -> Sequence[Block]:
     assert r.study is not None and r.analysis is not None
     study, cells = r.study, r.analysis.cells
-    packed = {arm: word for word, arm in r.part.places.items() if word.endswith(PER_NODE)}
+    packed = {r.part.places[word]: word for word in packed_places(r.part.places)}
 
     def title(arm: str) -> str:
         return side(study, arm).title

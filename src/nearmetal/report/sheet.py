@@ -17,7 +17,7 @@ class Words:
     """A paragraph.
 
     quiet: whether it is shown with less emphasis.
-    link: (text, relative address) of a link after the text.
+    link: text and relative address of a link after the paragraph; None for no link.
     """
 
     text: str
@@ -54,7 +54,11 @@ class Leaf:
 
 
 def html_of(leaf: Leaf, draw: Callable[[Chart], Markup], *, fold: bool = False) -> Markup:
-    """Render a section as HTML. fold: whether its title has to be opened."""
+    """Render a section as HTML.
+
+    draw: returns the drawing of a chart.
+    fold: whether the section is hidden below its title until a reader opens it.
+    """
     blocks = [_html(b, draw) for b in leaf.blocks]
     if fold:
         return folded(leaf.key, leaf.title, *blocks)
@@ -87,10 +91,9 @@ def markdown_of(leaf: Leaf) -> str:
                 link = f" [{markdown_escape(block.link[0])}]({block.link[1]})" if block.link else ""
                 parts.append(markdown_escape(block.text) + link)
             case Grid():
-                lines = [block.heads, ("---",) * len(block.heads)]
-                rows = ["| " + " | ".join(row) + " |" for row in lines]
-                rows += ["| " + " | ".join(map(markdown_escape, row)) + " |" for row in block.rows]
-                parts.append(f"### {markdown_escape(block.title)}\n\n" + "\n".join(rows))
+                head, *rows = [[*map(markdown_escape, row)] for row in (block.heads, *block.rows)]
+                lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+                parts.append(f"### {markdown_escape(block.title)}\n\n" + "\n".join(lines))
             case Chart() | LinesFigure():
                 continue
     return "\n\n".join(parts)

@@ -48,7 +48,7 @@ def enumerated(words: Sequence[str]) -> str:
 
 
 def first_of(words: Sequence[str], most: int) -> str:
-    """Return the first words in a list, and how many there are more: 'a, b, c and 4 more'."""
+    """Return the first `most` words as a list, and the number of the others: 'a, b, c and 4 more'."""
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
@@ -76,7 +76,8 @@ def show_length(seconds: float) -> str:
 
 
 def more_time(seconds: float) -> str:
-    """Return how much longer a run has to be, and what else to do if that is long: 'about 20 s more'."""
+    """Return how much longer a run has to be: 'about 20 s more'. Above MUCH_TIME, add the advice to quieten
+    the machine first."""
     return f"about {show_length(seconds)} more" + (
         "; quieten the machine first" if seconds > MUCH_TIME else ""
     )

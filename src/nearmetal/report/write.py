@@ -38,7 +38,7 @@ def write_report(
     commands: command lines that repeat the measurement.
     when: the day of the run, for the reader.
 
-    Raises DiskFullError or RecordsError; a report that could not be replaced is kept.
+    Raises DiskFullError or RecordsError if a file cannot be written. The old version of that file is kept.
     """
     index = RecordIndex(records)
     differences = section(provenance, "parity").get("differences")

@@ -18,6 +18,7 @@ from ..node.storage import look, mounted_at
 from ..workloads.applications.registry import application, choices
 
 AUDIT_LIMIT = 60.0
+"""Time limit of one command of the audit inside an instance, in seconds."""
 #: Suffix of a fact of an application: whether its reads and writes were served by a cache or a device.
 MEETS = ": meets"
 CMA, ALLOWED = "process_vm_readv (CMA)", "allowed"
@@ -50,14 +51,15 @@ def audit_arms(node: Node, arms: Sequence[RunningArm]) -> dict[str, dict[str, st
 
 
 def _cma(tools: Tools, inside: Callable[[Sequence[str]], Completed]) -> str:
-    """Return whether ranks in the instance may read each other's memory: 'allowed' or 'refused: <reason>'."""
+    """Return whether ranks in the instance may read each other's memory by process_vm_readv(2): 'allowed' or
+    'refused: <reason>'; 'unavailable: <reason>' if that cannot be checked."""
     done = inside([tools / "nm-box", "cma"])
     return done.stdout.strip() if done.ok else f"unavailable: {done.failure()}"
 
 
 def application_facts(records: Sequence[TrialRecord]) -> dict[str, dict[str, str]]:
-    """Return {arm: {'fio: meets': 'the page cache', ...}}: the textual facts that applications reported about
-    their runs.
+    """Return the facts that applications reported as text about their runs, by arm and 'workload: fact':
+    {arm: {'fio: meets': 'the page cache', ...}}.
 
     Numbers are omitted, since they differ between trials anyway.
     """
@@ -105,8 +107,8 @@ def storage_found(arm: RunningArm) -> list[JsonValue]:
 
 
 def working_directory_found(arm: RunningArm) -> JsonValue:
-    """Return the mount that contains the working directory of the user's own programs, from inside the first
-    instance."""
+    """Return the mount that contains the working directory of the user's own programs, as the first instance
+    sees it: MountedStorage.as_json, or 'unavailable: <reason>'."""
     done = _inside(arm.node, arm.instances[0])(["cat", "/proc/self/mountinfo"])
     if not done.ok:
         return f"unavailable: {done.failure()}"

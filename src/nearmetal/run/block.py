@@ -44,8 +44,8 @@ class Recording:
 class Rehearsal:
     """Additional steps of block 0, each called while instances are running.
 
-    audit: called with the arms of a group, before anything is timed.
-    fit: see TrialGroup.
+    audit: called for each TrialGroup with its running arms, before anything is timed.
+    fit: determines the work of a slice; see TrialGroup.
     """
 
     audit: Callable[[Sequence[RunningArm]], None]
@@ -55,7 +55,8 @@ class Rehearsal:
 def run_block(
     node: Node, order: NextBlock, recording: Recording, rehearsal: Rehearsal | None = None
 ) -> Iterator[TrialRecord]:
-    """Run every trial of a block and yield the records of each group when it ends.
+    """Run every trial of a block, and yield the records of each group of trials when the group ends. A group
+    is the whole block if its arms take turns in slices, else a single trial.
 
     A failed trial is a record like any other, with its reason. If the block is interrupted, whatever was
     running is undone, and no record of the interrupted group is yielded.
@@ -79,12 +80,12 @@ def run_block(
 
 
 def _with_machines(node: Node, number: int) -> Node:
-    """Return the node with its machines in the order in which a block uses them."""
+    """Return the node with its machines in the order in which block `number` uses them."""
     asked = node.study.design.nodes
     if node.real is None or asked is None or not asked.draw:
         return node
     names = [machine.name for machine in node.real.nodes]
-    # The rehearsal is of the machines of the first block.
+    # The rehearsal runs on the machines of the first block.
     order = nodes_of_block(max(number, 1), names, node.study.design.seed)
     return replace(node, real=node.real.arranged(order))
 
@@ -148,7 +149,8 @@ def _run_group(group: TrialGroup, recording: Recording, rehearsal: Rehearsal | N
 
 
 def _with_instances(group: TrialGroup) -> tuple[Trial, ...]:
-    """Return the trials whose instances are measured. Subjects may start all that they measure themselves."""
+    """Return the trials for which instances have to be started: all except those in which every subject
+    starts its own instances."""
     subjects = [(w, subject_of(w)) for w in group.node.study.workloads]
     return tuple(t for t in group.trials if any(t.takes(w) and not s.own_instances for w, s in subjects))
 

@@ -52,7 +52,8 @@ class Pace:
 class Rest:
     """The rest of a run if no verdict ends it earlier.
 
-    seconds: duration of these rounds.
+    rounds: number of further rounds.
+    seconds: duration of all of them together.
     """
 
     rounds: int
@@ -60,9 +61,11 @@ class Rest:
 
 
 def rest_of(design: Design, lengths: Sequence[float], *, done: int, elapsed: float) -> Rest | None:
-    """Return the rest of a run: the number of rounds that its limits allow. None if it has no limit.
+    """Return how many more rounds the limits of a run allow, and how long they take; None if the run has no
+    limit.
 
-    lengths: seconds of a round until each of LOOKS, and after the last of them.
+    lengths: seconds of one round in each stage of the run: up to the first of LOOKS, up to each further one,
+        and after the last.
     done: number of rounds done, including those before a resumption.
     elapsed: seconds of the time budget that are used up.
     """
@@ -81,8 +84,11 @@ def rest_of(design: Design, lengths: Sequence[float], *, done: int, elapsed: flo
 
 
 def rest_note(rest: Rest, *, done: int, elapsed: float) -> str:
-    """Return the announcement of the remaining rounds and time, made when the duration of the first round is
-    known."""
+    """Return a note that announces the remaining rounds and their time. It is shown when the duration of the
+    first round is known.
+
+    rest: has at least one round.
+    """
     rounds = plural(rest.rounds, "more round" if done else "round")
     each = rest.seconds / rest.rounds
     return (
@@ -100,8 +106,8 @@ def two_looks(study: Study, schedule: Schedule) -> tuple[int, int]:
 
 
 def no_verdict(study: Study, schedule: Schedule) -> str | None:
-    """Return a note for the user if the limit of rounds ends a run over drawn machines before its first look,
-    else None."""
+    """Return a note for the user if max_blocks ends a run before its first look, else None. This can only
+    happen if the machines of each round are drawn at random, which makes the first look late."""
     first = schedule.first if isinstance(schedule, GrowingLooks) else 0
     most = study.design.max_blocks
     if most >= first:

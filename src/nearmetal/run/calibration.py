@@ -20,9 +20,14 @@ _MATERIAL = (Verdict.SLOWER, Verdict.FASTER)
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedCheck:
-    """One planted cost and the measured one.
+    """A planted cost, compared with the measured overhead. All costs and overheads are fractions.
 
-    planted: as a fraction; 0 for the baseline against itself.
+    design: mode of the run, 'slices' or 'plain'.
+    what: 'workload.metric'.
+    planted: 0 for the baseline compared with itself.
+    low, high: interval of the overhead.
+    n: number of blocks that the interval is based on.
+    reason: why the check failed; '' if it passed.
     """
 
     design: str
@@ -43,10 +48,10 @@ class PlantedCheck:
 
 
 def planted_overhead(arm: Arm) -> float:
-    """Return the time-equivalent overhead that a handicap plants.
+    """Return the overhead that the settings of an arm plant on purpose, as a fraction of the run time.
 
-    Extra work adds its share. A quota of q CPUs for r ranks of one instance, each of which would use a whole
-    CPU, makes them r/q times as slow.
+    Extra work adds its fraction. A quota of q CPUs for r ranks of one instance, each of which would use a
+    whole CPU, makes them r/q times as slow.
     """
     quota = arm.environment.limits.cpu_quota
     slow = 1.0 if quota is None else max(1.0, arm.placement.tasks / quota)

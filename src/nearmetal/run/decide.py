@@ -1,7 +1,7 @@
 """Decides what a run does next: which block it runs, or why it stops. No I/O.
 
 The reasons to stop are checked in this order: the time budget, if no block is done yet; the measured values;
-    the number of blocks; the time budget. An interrupt ends a run from outside, independent of this decision.
+the number of blocks; the time budget. An interrupt ends a run from outside, independent of this decision.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Verifications:
         return all(ok is True for ok in self._of(arm, workload))
 
     def failed(self, arm: str, workload: str) -> bool:
-        """Return whether the last verification failed."""
+        """Return whether the last verification of a kernel in an arm failed."""
         return any(ok is False for ok in self._of(arm, workload))
 
     def _of(self, arm: str, workload: str) -> list[bool | None]:
@@ -51,8 +51,8 @@ class Verifications:
 class Stop:
     """The decision to start no further block.
 
-    planned: whether a limit set in advance ended the run, not the measured values. A closing look may then be
-        taken.
+    planned: whether a limit that was set in advance ended the run, not the measured values. Only then may a
+        closing look follow (docs/method.md).
     """
 
     reason: str
@@ -170,10 +170,10 @@ def next_block(
 ) -> NextBlock:
     """Return block `number`.
 
-    Kernel k is verified in this block if (number + k) mod 8 = 0, if its last verification failed, or if it is
-    settled and has not been verified since it last ran; it is left out from the next block on in the last
-    case. A study with a profile verifies every kernel in every block, because a profile describes the full
-    run.
+    Kernel k is verified in every eighth block, when (number + k) mod 8 = 0, and again after a failed
+    verification. A kernel whose comparisons are decided is verified once more, and left out of the blocks
+    after that. A study with a profile verifies every kernel in every block, because a profile describes the
+    full run.
 
     settled: by arm, the workloads whose comparisons are decided.
     verify_all: verify every kernel, as in the rehearsal and in the first block after a resume.

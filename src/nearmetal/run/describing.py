@@ -55,7 +55,8 @@ def describe(node: Node, rehearsed: Rehearsed, not_here: Mapping[str, str]) -> d
 
 
 def machine_differences(description: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return lines about the differences between the machines of a placement; empty for fewer than two.
+    """Return the differences between the machines of a placement as lines of text; empty for fewer than two
+    machines.
 
     description: result of describe().
     """
@@ -77,12 +78,15 @@ def _mpi(machine: Machine, study: Study) -> dict[str, JsonValue]:
 def join_run(
     node: Node, directory: ResultsDirectory, recording: Recording, name: str, progress: Progress
 ) -> dict[str, Any]:
-    """Rehearse a run with a fixed plan on one more node, and write the description of the node. Returns it.
+    """Rehearse a run with a fixed plan on one more node. Write the description of the node, and return it.
 
     The work of a slice is that of the plan. If the node has been rehearsed in this run since it booted, only
     the description is written again.
 
-    Raises RunError if an arm of the run fails on this node, or stores its files elsewhere than on others.
+    name: name of the node.
+
+    Raises RunError if an arm fails in the rehearsal, or if a program's files are in memory in one arm and on
+    a disk in its baseline.
     """
     boot = provenance(node.machine.host)["boot"]
     for known in directory.nodes().values():

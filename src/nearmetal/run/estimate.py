@@ -13,12 +13,18 @@ from ..subjects.contract import Cost
 from ..subjects.registry import subjects_of
 
 PREPARATION, COLD_START = 1.5, 0.25
-"""Seconds that a run takes before its rehearsal, and that each arm takes longer in the rehearsal."""
+"""Seconds that a run takes before its rehearsal; seconds that each arm takes longer in the rehearsal than in
+a later block."""
 UNTIL_DECIDED, VALUES_UNTIL_DECIDED = 36, 144
-"""Number of blocks after which containers, and the baseline against itself, usually have their verdicts; if
-the study sets how many slices or runs are in a block, number of slices or runs in all these blocks."""
+"""UNTIL_DECIDED: usual number of blocks until containers, and the baseline compared with itself, have their
+verdicts. VALUES_UNTIL_DECIDED: usual number of slices of a kernel, or runs of a program, in all blocks until
+then; used if the study sets how many are in a block."""
+UNDERESTIMATE = 1.5
+"""Factor by which a block may well take longer than estimated. If the time budget would then end before the
+first look, the short blocks after it are not certain."""
 BOOT, EMULATED_BOOT = 2.5, 2.2
-"""Seconds from the start of a guest to its end, without work: run by the processor, and emulated."""
+"""Seconds that a guest takes to boot and shut down, without any work: with hardware virtualisation, and
+emulated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +33,14 @@ class RunEstimate:
 
     blocks: number of blocks that fit into the time budget, 0 if not even the rehearsal does;
         until_decided() without a budget.
-    least_blocks: the same if no comparison is decided early. Later blocks are then longer.
-    block_seconds: seconds of one block.
+    least_blocks: number of blocks that fit if no comparison is decided early, so that later blocks are
+        longer; less than `blocks` only if this may well happen.
+    block_seconds: seconds of one block up to the first look.
     rehearsal_seconds: seconds until the end of block 0.
-    late_blocks: number of those blocks that follow the first look, if arms drop out there.
-    late_seconds: seconds of one of them.
-    done: number of blocks that were done before.
-    measured: whether an earlier run measured these times.
+    late_blocks: how many of `blocks` follow the first look, if arms drop out there; 0 if none does.
+    late_seconds: seconds of one late block.
+    done: number of blocks that were done before, if the run is resumed.
+    measured: whether the times come from an earlier run of this study.
     """
 
     blocks: int
@@ -52,7 +59,7 @@ class RunEstimate:
 
     @property
     def least_seconds(self) -> float:
-        """Seconds until the run has one more block."""
+        """Seconds until the run has completed one more block."""
         return self.rehearsal_seconds + self.block_seconds
 
     def mean_seconds(self, blocks: int) -> float:
@@ -62,11 +69,11 @@ class RunEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockCosts:
-    """What a block takes, in seconds.
+    """Duration of a block, in seconds.
 
-    beside: all but its slices.
-    slices: its slices: as many as the study says, or else LEAST_SLICES of each kernel; in a block after the
-        first look that was measured, as many as were run.
+    beside: everything except the slices.
+    slices: the slices. Their number is the one in the study, or else LEAST_SLICES of each kernel. In measured
+        blocks after the first look, it is the number that was run.
     """
 
     beside: float
@@ -79,13 +86,12 @@ class BlockCosts:
 
 @dataclass(frozen=True, kw_only=True)
 class RunCosts:
-    """What a run takes, in seconds.
+    """Durations of the parts of a run.
 
-    rehearsal: until the end of block 0.
+    rehearsal: seconds until the end of block 0.
     block: a block with all arms.
     late: a block after the first look, if arms drop out there; None if none does.
-    until: number of blocks after which everything is decided; None if more are needed than fit. If it
-        was measured and arms drop out, a number between it and until_decided() is expected.
+    until: number of blocks after which everything is decided; None if it is not known.
     """
 
     rehearsal: float
@@ -97,7 +103,8 @@ class RunCosts:
 def until_decided(study: Study) -> int:
     """Return the number of blocks after which everything is expected to be decided.
 
-    A block's value is the noisier, the fewer slices of a kernel or runs of a program are in it.
+    More blocks are needed if each contains few slices of a kernel or runs of a program, because its values
+    are then noisier.
     """
     design = study.design
     numbers = [design.slices] if study.kernels and design.slices else []
@@ -124,11 +131,15 @@ def estimate(study: Study, measured: RunCosts | None = None) -> RunEstimate:
     if costs.late is not None and blocks > FIXED_FROM:
         late = costs.late.seconds
         fit = blocks if left is None else FIXED_FROM + math.floor((left - FIXED_FROM * block) / late)
-        if costs.until is not None:  # the noise of an hour determines when the last comparison is decided
+        # The noise differs from hour to hour, so expect a number between that of the earlier run and the
+        # usual one: their geometric mean.
+        if costs.until is not None:
             most = min(design.max_blocks, round(math.sqrt(costs.until * usual)))
         blocks = max(FIXED_FROM, min(fit, most))
         late_blocks = blocks - FIXED_FROM
     least = blocks
+    if late_blocks and measured is None and left is not None and left < UNDERESTIMATE * FIXED_FROM * block:
+        least = min(blocks, math.floor(left / block))
     if left is not None and own_length and costs.late is None and blocks > FIXED_FROM:
         rest = left - FIXED_FROM * block
         least = min(blocks, FIXED_FROM + math.floor(rest / late_lengths(block, rest)[0]))
@@ -147,8 +158,8 @@ def estimated_costs(study: Study) -> RunCosts:
     """Estimate the costs of a run from the numbers of arms, kernels and slices, and from the estimates of
     applications. A run of a user's command counts as its usual_time.
 
-    Arms that differ from their baselines in kind are decided at the first look; see _lasting(). Later blocks
-    do not start them: they compare what is left, and the baseline with itself, until that is decided too.
+    Arms that are not among _lasting() are expected to be decided at the first look. Later blocks run only the
+    other arms, until those, and the baseline compared with itself, are decided too.
     """
     arms = study.arms()
     once, verification, _ = _together(_costs(study, arms))
@@ -173,7 +184,7 @@ def _block_costs(study: Study, arms: Sequence[Arm]) -> BlockCosts:
 
 
 def _costs(study: Study, arms: Sequence[Arm]) -> list[Cost]:
-    """Return the costs of arms in a block, which runs the first baseline twice."""
+    """Return the cost of each arm in a block. The first baseline is counted twice, because it runs twice."""
     again = [a for a in arms if a.environment.name == study.design.baselines[0]]
     return [_cost(study, arm) for arm in [*arms, *again]]
 
@@ -181,9 +192,10 @@ def _costs(study: Study, arms: Sequence[Arm]) -> list[Cost]:
 def _lasting(study: Study) -> frozenset[str]:
     """Return the names of the arms that are expected to run after the first look.
 
-    An emulated guest differs so much from everything else, and messages on one kind of path from those on
-    another, that these comparisons are decided by then. An arm goes on only if it is also compared with one
-    of its kind, or if it is one of the first baseline, which is compared with itself.
+    Two comparisons show such large differences that the first look decides them: of an emulated guest with
+    anything else, and of messages on two different kinds of paths. An arm runs longer only if it is also
+    compared with an arm of its own kind, or if it belongs to the first baseline, which is compared with
+    itself.
     """
     arms = {a.name: a for a in study.arms()}
     kinds = {
@@ -197,8 +209,8 @@ def _lasting(study: Study) -> frozenset[str]:
 
 
 def _path(arm: Arm) -> tuple[object, ...]:
-    """Return the kind of the path on which an arm's messages go: their transport, and within one node
-    what forwards them. Links between emulated nodes take longer than anything else on the way."""
+    """Return the kind of the path that an arm's messages take: the transport and, within one node, the kind
+    of network. Between emulated nodes the network does not matter, because their links dominate the time."""
     if arm.placement.ranks == 1:
         return ()
     if arm.transport is not Transport.TCP or arm.placement.emulated:
@@ -210,7 +222,7 @@ def _path(arm: Arm) -> tuple[object, ...]:
 
 
 def _together(costs: Sequence[Cost]) -> tuple[float, float, float]:
-    """Return the sums of what costs take once, of verifications, and of slices."""
+    """Return three sums over the costs, in seconds: of `once`, of `verification`, and of `slice`."""
     return (
         sum(c.once for c in costs),
         sum(c.verification for c in costs),
@@ -219,11 +231,13 @@ def _together(costs: Sequence[Cost]) -> tuple[float, float, float]:
 
 
 def _cost(study: Study, arm: Arm) -> Cost:
-    """Return the cost of one arm in one block, with the boot of its guests. Half of the boot of each further
-    guest with CPUs of its own overlaps with the others."""
+    """Return the cost of one arm in one block, including the boot of its guests. If there are at least as
+    many CPUs as guests, each guest after the first adds only half of its boot time, since they boot
+    together."""
     taken = [w for w in study.workloads if arm.environment.takes(w.name)]
     own = [subject.cost(workloads, arm, study.design) for subject, workloads in subjects_of(taken)]
-    guest = arm.environment.guest
+    used = any(not subject.own_instances for subject, _ in subjects_of(taken))
+    guest = arm.environment.guest if used else None
     boot = 0.0 if guest is None else EMULATED_BOOT if guest.emulated else BOOT
     instances, cpus = arm.placement.all_instances, len(set(arm.placement.cpus or ()))
     turns = float(instances) if cpus and cpus < instances else (1 + instances) / 2

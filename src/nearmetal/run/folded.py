@@ -1,5 +1,5 @@
-"""The rounds of a running study, folded to one value per block. Each block is folded once, and its records
-are then forgotten. This module imports the statistics, which take a second to load."""
+"""Folds the records of a running study to one value per block. Each block is folded once, and its records are
+then removed from memory. This module imports the statistics, which take a second to load."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCH = 256
 class _Part:
     """Consecutive blocks that are folded.
 
-    blocks: the attempt at each block that counts, and the number of its trials.
+    blocks: for each block, the attempt that counts and the number of its trials.
     """
 
     blocks: tuple[tuple[Claim, int], ...]
@@ -31,7 +31,8 @@ class _Part:
 
 
 class FoldedSoFar:
-    """Folds what is new in the trials of a run, and keeps the rest."""
+    """Folds the trials of a run again and again. Only new blocks are folded; the results of the others are
+    kept."""
 
     def __init__(self, study: Study) -> None:
         self._request = wanted(study, detail=False)
@@ -57,14 +58,15 @@ class FoldedSoFar:
                 parts[-2:] = [_joined(*parts[-2:])]
         self._parts = parts
         pieces = [_copy(part.piece) for part in parts]
-        others = trials.lines(choice.others)  # waiting, or never used; they are searched for wrong results
+        others = trials.lines(choice.others)  # waiting or never used, but searched for wrong results
         return joined_pieces(choice, [*pieces, fold_stored(self._request, trials.lines(()), others)])
 
 
 def _runs(
     blocks: list[tuple[Claim, int]], kept: dict[tuple[Claim, int], _Part]
 ) -> Iterator[tuple[tuple[Claim, int], ...]]:
-    """Yield the blocks in their order: those of each kept part, and between them at most BATCH others."""
+    """Split the blocks into runs of consecutive ones, in their order. The blocks of a kept part are one run;
+    the blocks between kept parts are split into runs of at most BATCH."""
     at = 0
     while at < len(blocks):
         part = kept.get(blocks[at])
@@ -88,7 +90,8 @@ def _light(piece: Piece) -> Piece:
 
 
 def _copy(piece: Piece) -> Piece:
-    """Return a piece whose tables joined_pieces() may empty; the arrays are shared."""
+    """Return a copy of a piece for joined_pieces(), which empties the tables of its pieces. The arrays are
+    shared."""
     return replace(
         piece, measured=dict(piece.measured), compared=dict(piece.compared), counts=dict(piece.counts)
     )

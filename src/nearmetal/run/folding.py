@@ -25,7 +25,7 @@ SMALLEST_PIECE, LARGEST_PIECE = 8 << 20, 32 << 20
 """Bytes of records that are folded at once: enough to make numpy efficient, and few enough to fit in
 memory."""
 PIECES = 4
-"""Pieces for each process, so that all end at about the same time."""
+"""Number of pieces for each process. With several, all processes end at about the same time."""
 WORTH_PROCESSES = 48 << 20
 """Bytes of records from which further processes are started. Starting one takes some tenths of a second."""
 
@@ -38,8 +38,8 @@ _MALLOC = ((-1, 1 << 29), (-3, 32 << 20))
 class _Task:
     """Trials to fold in one piece.
 
-    used: the records of whole blocks.
-    others: records that do not count.
+    used: the records that the analysis uses, of whole blocks.
+    others: records that the analysis does not use.
     """
 
     used: StoredLines
@@ -48,7 +48,7 @@ class _Task:
     def fold(self, request: FoldRequest, kept: KeptPieces | None = None) -> Piece:
         """Fold the trials. Raises RecordsError if a record is corrupt.
 
-        kept: where the piece is looked up, and kept for the next time.
+        kept: cache from which the piece is read, or to which it is written if it is new; None for no cache.
         """
         with uncollected():
             if kept is None:
@@ -143,10 +143,11 @@ def _batches(groups: Iterable[Sequence[int]], trials: Trials, piece: int) -> Ite
 
 @contextmanager
 def fold_workers(size: int) -> Iterator[Workers]:
-    """Start a process for each CPU, but no more than there are pieces, if there are many records. They load
-    numpy while the body runs up to fold_trials().
+    """Start processes for fold_trials() if there are many records: one for each CPU, but no more than there
+    are pieces. They load numpy while the body goes on to fold_trials().
 
     Each process ends when its connection is closed, even if this process is killed.
+
     size: bytes of all records.
     """
     number = min(len(os.sched_getaffinity(0)), size // min(SMALLEST_PIECE, LARGEST_PIECE))
@@ -194,8 +195,8 @@ def _keep_freed_memory() -> None:
 
 
 def _spread(request: FoldRequest, tasks: Sequence[_Task], workers: Workers) -> Iterator[Piece]:
-    """Yield the pieces of all tasks, in the order in which they are finished. The tasks of workers that died
-    are processed in this process, and all tasks if there are no workers."""
+    """Yield the pieces of all tasks, in the order in which they are finished. This process folds the tasks of
+    workers that died, and all tasks if there are no workers."""
     left = list(reversed(tasks))
     busy: dict[Connection, _Task] = {}
 

@@ -38,7 +38,10 @@ def interruptible(undo: Callable[[], None]) -> Iterator[None]:
         stopping = True
         raise KeyboardInterrupt
 
-    before = {s: signal.signal(s, stop) for s in (*SIGNALS, signal.SIGALRM)}
+    # Under nohup(1), SIGHUP is ignored, so that a run goes on when its terminal is closed.
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    heard = [s for s in SIGNALS if not (ignored and s is signal.SIGHUP)]
+    before = {s: signal.signal(s, stop) for s in (*heard, signal.SIGALRM)}
     try:
         yield
     finally:
@@ -50,7 +53,8 @@ def interruptible(undo: Callable[[], None]) -> Iterator[None]:
 
 
 def _must_not_tear(frame: FrameType | None) -> bool:
-    """Return whether the signal arrived within an import, or within the entry or exit of a context manager.
+    """Return whether a signal arrived within an import, or within the entry or exit of a context manager,
+    none of which may be interrupted.
 
     An interrupted import would leave a module half initialised (numpy then recurses without end). An
     interrupted context manager could leave something started but not registered, or not removed. Both end by

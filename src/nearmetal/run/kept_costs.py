@@ -1,5 +1,5 @@
-"""Keeps in the user's cache what the rounds of a study took on this machine, so that a later plan of the same
-study, and the time of the parts of a series, need not rely on estimates."""
+"""Stores in the user's cache how long the rounds of a study took on this machine. Later plans of the study,
+and the times of the parts of a series, then need not rely on estimates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ..records.json_files import json_bytes, json_object
 from .estimate import BlockCosts, RunCosts, estimated_costs
 
 MOST_FILES = 1000
-"""Number of studies whose costs are kept. Those that were measured least recently are removed."""
+"""Largest number of studies whose costs are stored. Those that were measured least recently are removed."""
 
 
 def keep_costs(
@@ -40,11 +40,11 @@ def keep_costs(
     records: Iterable[TrialRecord],
     decided: bool = False,
 ) -> None:
-    """Keep what a run of a study took. If there is no room, nothing is kept.
+    """Store how long a run of a study took. If the cache cannot be written, nothing is stored.
 
-    study: as requested, with the arms that were left out.
+    study: the study as requested, including the arms that were left out.
     rehearsal: seconds until the end of block 0.
-    walls: seconds of each block, until the next began.
+    walls: seconds from the beginning of each block to that of the next, by number of the block.
     records: the records of these blocks.
     decided: whether the run ended because everything was decided.
     """
@@ -63,8 +63,8 @@ def keep_costs(
 
 
 def kept_costs(study: Study, host: Host) -> RunCosts | None:
-    """Return what the last run of a study took on this machine; None if none was kept. The time budget, the
-    number of rounds and the seed may differ."""
+    """Return how long the last run of a study took on this machine; None if nothing is stored. That run may
+    have had another time budget, number of rounds or seed."""
     try:
         found = msgspec.convert(json_object(_file(study, host)), RunCosts)
     except (RecordsError, ValueError):
@@ -84,7 +84,7 @@ def measured_costs(
 ) -> RunCosts | None:
     """Compute the costs of a run from its blocks. Returns None for a run without blocks. See keep_costs().
 
-    If no arm had dropped out, the costs of later blocks follow from the estimate.
+    If no arm dropped out, the costs of later blocks are those of the first ones, scaled as estimated.
     """
     blocks: dict[int, list[TrialRecord]] = {}
     for record in records:
@@ -111,10 +111,11 @@ def measured_costs(
 def _mean(
     study: Study, blocks: Iterable[tuple[int, float, list[TrialRecord]]], *, as_run: bool = False
 ) -> BlockCosts:
-    """Return the mean costs of blocks, each with its number, its seconds and its records.
+    """Return the mean costs of blocks.
 
-    as_run: the slices are those that were run, not the least that a block may have: after the first look,
-        fewer arms share the time.
+    blocks: number, seconds and records of each block.
+    as_run: whether to count the slices that were run, and not the smallest number that a block may have.
+        After the first look, a block has more slices, since fewer arms share its time.
     """
     names = [w.name for w in study.workloads if w.sliced]
     beside, slices = [], []

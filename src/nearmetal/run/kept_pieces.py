@@ -1,8 +1,9 @@
-"""Keeps the folded pieces of long runs in the user's cache. When the same records are analysed again, by
-analyze, report, compare or resume, their pieces are read instead of being computed.
+"""Stores the folded pieces of long runs in the user's cache; a piece holds one value per block for part of
+the records. When `analyze`, `report`, `compare` or `resume` analyses the same records again, the pieces are
+read instead of being computed.
 
-A piece is found by the digest of its records, so that it can never be out of date. A piece that is damaged,
-that another version of the program has written or that belongs to another user is not used."""
+A piece is found by the digest of its records, so that it can never be out of date. A piece is not used if it
+is damaged, was written by another version of the program, or belongs to another user."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from ..analysis.fold.pieces import FoldRequest, Piece
 from ..host.runtime import user_cache
 
 MOST_BYTES = 1 << 30
-"""Size of the cache. The pieces that were used least recently are removed."""
+"""Largest size of the cache. The pieces that were used least recently are removed."""
 _PACKAGE = Path(__file__).parent.parent
 _SOURCES = (
     *("analysis/fold/*.py", "analysis/intervals/variance_components.py"),
@@ -32,7 +33,11 @@ _SOURCES = (
 
 @dataclass(frozen=True, kw_only=True)
 class KeptPieces:
-    """The pieces in a directory that belong to one request and one version of the program."""
+    """The stored pieces of one request, written by one version of the program.
+
+    directory: holds the pieces of all requests.
+    request: text of the request and of the version.
+    """
 
     directory: Path
     request: str
@@ -48,7 +53,7 @@ class KeptPieces:
         return digest.hexdigest()
 
     def read(self, name: str) -> Piece | None:
-        """Return a piece; None if it is not kept, or cannot be trusted."""
+        """Return a piece; None if it is not stored, or cannot be trusted."""
         path = self.directory / name
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -67,7 +72,7 @@ class KeptPieces:
         return found if isinstance(found, Piece) else None
 
     def write(self, name: str, piece: Piece) -> None:
-        """Keep a piece. If there is no room, nothing is kept."""
+        """Store a piece. If the cache cannot be written, nothing is stored."""
         content = pickle.dumps(piece, protocol=pickle.HIGHEST_PROTOCOL)
         with suppress(OSError):
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,7 +98,7 @@ class KeptPieces:
 
 
 def kept_pieces(request: FoldRequest) -> KeptPieces:
-    """Return the pieces that this version of the program keeps for a request."""
+    """Return the stored pieces of a request that this version of the program can use."""
     quantiles = sorted((workload, sorted(metrics)) for workload, metrics in request.quantiles.items())
     rest = (request.comparisons, request.seed, request.detail, request.three_arms)
     return KeptPieces(

@@ -27,14 +27,20 @@ from ..workloads.kernels.registry import argument, counts_operations, kernel, ro
 from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report
 
 LIMIT = 3600.0
+"""Time limit of the launch, in seconds."""
 SLICES = 9
+"""Number of slices after the verified run."""
 FILL = "3000"
-"""Minimum duration of each of these slices in microseconds."""
+"""Minimum duration of a slice in microseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricValue:
-    """A metric in base units: the median over slices, and the best slice."""
+    """A metric of a kernel that ran alone, in base units.
+
+    value: median over the slices.
+    best: value of the best slice.
+    """
 
     value: float
     unit: str
@@ -64,6 +70,7 @@ class ProfiledRank:
 class KernelResult:
     """Result of a kernel that ran alone.
 
+    expected, found: the values that the verification compares, by name.
     seconds: duration of the verified run on the slowest rank.
     work: nominal operations, bytes or messages in the verified run.
     metrics: by name, the median over the slices after the verified run; empty for a kernel that counts

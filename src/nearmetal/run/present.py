@@ -1,5 +1,5 @@
-"""The workers of a run as its coordinator sees them: who has begun, on which node, who has rehearsed and is
-still there, and where their nodes differ."""
+"""The workers of a run as its coordinator sees them: which have begun, on which nodes, which have rehearsed
+and still run, and how their nodes differ."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ POLL = 0.2
 class WorkerSeen:
     """One worker.
 
+    run: its label.
     node: name of its node.
-    held: whether it runs, as far as is known.
+    held: whether it runs, by its last sign of life.
     rehearsed: whether it has rehearsed the study, so that it may run blocks.
     left_out: why it cannot take part; '' if it can.
     """
@@ -37,17 +38,18 @@ class WorkerSeen:
 
 
 class Present:
-    """Reads which workers of a run are there, from its results directory alone. Workers that had begun before
-    this object was made are left out: an earlier coordinator started them."""
+    """Finds the workers of a run by its results directory alone. Workers that had begun before this object
+    was made are left out, because an earlier coordinator started them."""
 
     def __init__(self, directory: ResultsDirectory, claims: Claims) -> None:
-        """claims: for the clock of the file server."""
+        """claims: any claims in the directory; they give the time of the file server."""
         self._directory, self._claims = directory, claims
         self._earlier = {claim.claim.run for claim in self._joined()}
         self._described: dict[str, Mapping[str, JsonValue]] = {}
 
     def workers(self) -> list[WorkerSeen]:
-        """Return the workers that have begun, in the order in which they did, also those that have ended.
+        """Return the workers that have begun, in the order in which they began, including those that have
+        ended.
 
         Raises RecordsError.
         """
@@ -80,9 +82,11 @@ class Present:
 def compared_nodes(
     nodes: Mapping[str, Mapping[str, JsonValue]], arms: Sequence[str]
 ) -> tuple[NodeDifference, ...]:
-    """Return what differs between nodes: facts of the machines, and what the parity audit found in each arm.
+    """Return the differences between nodes: facts about the machines, and the programs and libraries of each
+    arm.
 
     nodes: descriptions of nodes, by label of the worker.
+    arms: names of the arms.
     """
     facts = {str(node["node"]): {**node_facts(node), **_audited(node, arms)} for node in nodes.values()}
     return differences(facts)

@@ -39,15 +39,15 @@ REHEARSAL = 0
 class Rehearsed:
     """Results of the rehearsal.
 
-    seconds: duration of its block, without the audit and without determining the work of a slice.
+    seconds: duration of block 0, without the audit and without determining the work of a slice.
     parity, storage, limits: see run.audit.
     records: records of its trials.
     work: units of work in a slice.
     failed: arms that failed in the rehearsal and again in a second attempt, with the reason.
     working_directories: by arm, the mount that contains the working directory of the user's own programs.
-    unlike: arms in which a program's files are in memory but in the baseline on a disk, or vice versa, with
-        the reason.
-    notes: notes for the reader of the result.
+    unlike: arms in which the files of a program are in memory while those in the baseline are on a disk, or
+        vice versa, with the reason.
+    notes: notes for the user.
     """
 
     seconds: float
@@ -63,9 +63,9 @@ class Rehearsed:
 
 
 def rehearse(node: Node, recording: Recording, progress: Progress, work: Work | None = None) -> Rehearsed:
-    """Run block 0, and arms that fail in it a second time.
+    """Run block 0. Arms that fail in it are run a second time.
 
-    work: units of work in a slice, of a run whose plan is fixed; None if they are determined here.
+    work: units of work in a slice, if the plan of the run is already fixed; None to determine them here.
 
     Raises RunError if every arm fails.
     """

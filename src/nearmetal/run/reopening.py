@@ -35,8 +35,8 @@ def reopened_node(
     name: str = "",
     force: bool = False,
 ) -> Iterator[tuple[Node, Recording]]:
-    """Open the node of a run that continues, with the run's environments and images. Also yields what the run
-    records.
+    """Open the node of a run that continues, with the run's environments and images. Yields the node, and
+    what is recorded about the trials.
 
     name: name of the node, if the run has several. A node that is new in the run may differ from the others.
     force: use the machines of a placement even if another run measures there.
@@ -93,8 +93,8 @@ def _events_then(directory: ResultsDirectory) -> tuple[str, ...]:
 
 
 def require_boot_state(host: Host, directory: ResultsDirectory, name: str) -> None:
-    """Check that kernel, microcode and governor are unchanged. Otherwise new blocks would not be replicates
-    of the stored ones of this node.
+    """Check that kernel, microcode and frequency governor are unchanged. Otherwise new blocks would not be
+    replicates of the stored blocks of this node.
 
     name: name of the node. It is compared with its own first description. A node that is new in a run of
         several nodes is a stratum of its own.
@@ -122,9 +122,9 @@ def _require_same(
 
 
 def _same_machines(node: Node, directory: ResultsDirectory) -> None:
-    """Check that the machines of a placement are in the state that they were in.
+    """Check that the machines of a placement are the same as when the run began, and in the same state.
 
-    Raises UsageError if one is not, or is another one.
+    Raises UsageError if a machine is another one, or its state has changed.
     """
     then = section(directory.provenance, "machines")
     now = {} if node.real is None else node.real.record()
@@ -134,7 +134,8 @@ def _same_machines(node: Node, directory: ResultsDirectory) -> None:
 
 
 def _same_images(node: Node, directory: ResultsDirectory) -> None:
-    """Check that the images are unchanged. Blocks in another tree would not be replicates of the stored ones.
+    """Check that the images are unchanged. Blocks in another root tree would not be replicates of the stored
+    ones.
 
     Raises UsageError if an image has changed.
     """

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -43,6 +45,7 @@ class Outcome:
     """How a run ended.
 
     directory: None if the run was interrupted before anything was measured.
+    stopped: why the run ended.
     interrupted: whether a signal ended the run. All measurements were saved.
     """
 
@@ -99,8 +102,8 @@ def start_run(machine: Machine, study: Study, order: Order, progress: Progress) 
 def check_study(
     machine: Machine, study: Study, progress: Progress
 ) -> tuple[Study, dict[str, Backend], dict[str, str]]:
-    """Return the study without the parts that cannot run on this machine, its backends, and why arms are left
-    out.
+    """Leave out the parts of a study that cannot run on this machine. Returns the study without them, its
+    backends by name, and the reason for each arm that is left out.
 
     Nothing is measured. Parts that are left out are reported through `progress`.
     """
@@ -177,7 +180,7 @@ def fix_plan(
     name: str = "",
 ) -> tuple[Node, Recording]:
     """Rehearse the study on a node, and write the plan of the run. Returns the node with the arms that are
-    left, and what the blocks record.
+    left, and what is recorded about the trials of the blocks.
 
     absent: arms that cannot run here, with the reason.
     begin: monotonic seconds from which the time budget counts.
@@ -245,7 +248,14 @@ def _written(study: Study, since: float) -> set[str]:
     seconds.
     """
     named = {str(Path(word.rpartition("=")[2])) for w in study.commands for word in w.argv[1:]}
-    return {name for name in named if Path(name).is_file() and Path(name).stat().st_mtime >= since}
+    return {name for name in named if _modified(Path(name)) >= since}
+
+
+def _modified(file: Path) -> float:
+    """Return the Unix seconds of a file's last modification; -inf if there is no such file."""
+    with suppress(OSError):  # also if an argument cannot be a file name, such as a long script
+        return file.stat().st_mtime if file.is_file() else -math.inf
+    return -math.inf
 
 
 def resume_run(
@@ -270,7 +280,7 @@ def resume_run(
 
 
 def _require_no_coordinator(directory: ResultsDirectory, label: str) -> None:
-    """Raises BusyError if workers of an engine run this study now."""
+    """Raise BusyError if another process coordinates workers of this run now."""
     place = directory.path / COORDINATOR
     if not place.is_dir():
         return
@@ -327,8 +337,8 @@ def _blocks(
     order: Order,
     progress: Progress,
 ) -> tuple[Outcome, Coordinator | None]:
-    """Run the blocks that are not on disk yet. Each is written to disk before the next begins. Returns also
-    the coordinator that ran them; None if the run was interrupted."""
+    """Run the blocks that are not on disk yet. Each is written to disk before the next begins. Returns how
+    the run ended, and the coordinator that ran the blocks; None in its place if the run was interrupted."""
     from ..analysis.roofs import wanted
 
     networks = {arm: network for (arm, aa), network in node.networks.items() if not aa}
@@ -349,7 +359,7 @@ def _blocks(
                 longer=order.longer,
                 roofs=RoofMeter(
                     node.machine,
-                    # Bounds of this machine say nothing of the machines on which the ranks run.
+                    # Upper bounds of this machine do not hold for other machines on which the ranks run.
                     () if node.real is not None else wanted(node.study),
                     node.label,
                     node.scratch,

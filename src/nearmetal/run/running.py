@@ -1,5 +1,5 @@
-"""The analysis between blocks. It is computed whenever it can change the next block. Otherwise it uses only a
-small fraction of the run's time."""
+"""The analysis between blocks. It is always computed when it can change the next block, and otherwise only as
+often as a small fraction of the run's time allows."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from .folded import FoldedSoFar
 
 SHARE = 0.02
-"""Maximum fraction of the run's time for analyses between looks. Blocks of a few milliseconds would otherwise
-wait for them."""
+"""Maximum fraction of the run's time for analyses between looks. Without it, blocks of a few milliseconds
+would wait for the analysis."""
 
 
 class RunningAnalysis:
@@ -72,7 +72,7 @@ class RunningAnalysis:
         self._plan = replace(self._plan, nodes={**self._plan.nodes, run: node})
 
     def verdicts(self, analysis: Analysis) -> VerdictState:
-        """See analysis.verdict_state."""
+        """Return the verdicts of an analysis that the next block depends on; see analysis.verdict_state()."""
         from ..analysis import verdict_state
 
         return verdict_state(analysis, self._study)

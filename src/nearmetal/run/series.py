@@ -1,4 +1,4 @@
-"""Finds what a series needs on this machine: backends that work, attachments that can be built, programs.
+"""Finds out which of the things that a series needs are on this machine: backends, attachments, programs.
 Divides the time among the parts of a series."""
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from ..workloads.applications.registry import application, choices
 from .estimate import RunEstimate
 
 LONGER_ROUNDS = 1.1
-"""Factor by which the rounds until a part's first look may take longer than estimated, if the part is given
-time for nothing else."""
+"""Safety factor on the estimated duration of rounds, for a part whose time only lasts until its first
+look."""
 OVERESTIMATE = 2.0
-"""Factor by which a rehearsal may be shorter than its estimate. A part is not begun if not even its rehearsal
-would end in time, unless it is the first: a later resumption would not have more."""
+"""Factor by which the estimate of a rehearsal may be too long. A part is not begun if even a rehearsal that
+is shorter by this factor would not end in time. The first part is always begun, because a later resumption
+would have no more time for it."""
 
 
 def offer_here(files: SeriesFiles, machine: Machine, progress: Progress, backend: str | None) -> MachineOffer:
@@ -43,7 +44,9 @@ def offer_here(files: SeriesFiles, machine: Machine, progress: Progress, backend
 
     Starts an instance of each preferred backend in turn until one works, and builds the networks that any
     part needs.
-    backend: the only backend to test, for all rules of the series.
+
+    backend: the only backend to test, in place of every list of backends in the series file; None to test
+        those lists.
 
     Raises UsageError if the backend does not exist, or if the series has no list of backends.
     """
@@ -77,8 +80,8 @@ def offer_here(files: SeriesFiles, machine: Machine, progress: Progress, backend
 
 
 def offer_planned(files: SeriesFiles, host: Host, backend: str | None) -> MachineOffer:
-    """Return what a plan assumes about this machine: the first backend of each list that is not known to fail
-    works, and attachments that need no card can be built. Nothing is started.
+    """Return what a plan assumes about this machine: of each list of backends, the first that is not known to
+    fail works, and attachments that need no special network card can be built. Nothing is started.
 
     Raises UsageError if the backend does not exist, or if the series has no list of backends.
     """
@@ -110,7 +113,7 @@ def _preferred(files: SeriesFiles, backend: str | None) -> Mapping[str, tuple[st
 
 
 def _stand_in(preferred: tuple[str, ...], machine: Machine, progress: Progress, *, moves: bool) -> StandIn:
-    """Test backends until one works.
+    """Test backends in their order, and return the first that works, or why none does.
 
     moves: whether a part asks for moves or checkpoints.
     """
@@ -141,7 +144,8 @@ def _stand_in(preferred: tuple[str, ...], machine: Machine, progress: Progress, 
 
 
 def _assumed(preferred: tuple[str, ...], host: Host) -> StandIn:
-    """Return the first backend that is not known to fail; the last if all before it are."""
+    """Return the first backend that is not known to fail here, without starting anything; the last backend if
+    all others are known to fail."""
     refused: dict[str, str] = {}
     for name in preferred[:-1]:
         backend = get_backend(name)
@@ -159,7 +163,7 @@ def _assumed(preferred: tuple[str, ...], host: Host) -> StandIn:
 
 
 def _instances(backend: str) -> str:
-    """Return what the instances of a backend are, for a note."""
+    """Return 'Guests' or 'Containers', whichever the instances of a backend are."""
     return "Guests" if _own_kernel(backend) else "Containers"
 
 
@@ -203,8 +207,9 @@ Guess = Callable[[Part, Study], RunEstimate]
 
 
 def planned_times(series: Series, guess: Guess) -> dict[str, tuple[Study, RunEstimate]]:
-    """Return the study of each part with its time, and the estimate of its run, by the part's key. A part is
-    missing if it has no study, or if no time is left for it."""
+    """Divide the time of a series among its parts. Returns, by key of the part, its study with the time as
+    its time budget, and the estimate of its run. Parts without a study, and parts for which no time is left,
+    are missing."""
     waiting = [p for p in series.parts if p.study is not None]
     least = {p.key: shortest(p, guess) for p in waiting}
     left = series.max_time
@@ -237,11 +242,13 @@ def next_part(waiting: Sequence[Part], left: float, least: Mapping[str, RunEstim
     """Return the part to run next and its time in seconds.
 
     Every waiting part is first given the time of its rehearsal and of one round. The time that is left after
-    that is divided by the shares. If there is not enough time for a round in every part, the parts that need
-    least run first. A part never runs before the one that chooses its sizes. Time that a part does not use is
-    left to the others.
+    that is divided by the shares of the parts. If there is not enough time for a round in every part, the
+    parts that need least run first. If no part would reach its first look with its share, one part is given
+    the time until its first look, provided that the others keep their round. A part never runs before the one
+    that chooses its sizes. Time that a part does not use is left to the others.
 
     waiting: the parts that have not run yet.
+    left: seconds that are left for all of them.
     least: the estimates of their shortest runs, by key.
     """
     needed = {p.key: least[p.key].least_seconds for p in waiting}
@@ -271,7 +278,7 @@ def _until_look(guess: RunEstimate, longer: float = 1.0) -> float:
 
 
 def _unusable(host: Host, files: SeriesFiles, hardware: Hardware) -> dict[str, Omission]:
-    """Return why this machine cannot run optional workloads, by name."""
+    """Return the optional workloads that this machine cannot run, by name, with the reason."""
     found = {}
     for study in files.studies.values():
         for w in study.applications:
@@ -290,17 +297,20 @@ def _unusable(host: Host, files: SeriesFiles, hardware: Hardware) -> dict[str, O
 
 
 def able(series: Series) -> Series:
-    """Return the series without what no machine can run, such as methods that a backend lacks. It is named
-    among what is left out."""
+    """Return the series without the environments that no machine can run, such as those with a method that
+    their backend lacks. They are added to what is left out. A part that no machine can run has no study."""
     return replace(series, parts=tuple(_able(p) for p in series.parts))
 
 
 def unable_omission(name: str, why: str) -> Omission:
-    """Return what is left out, with the remedy that its reason contains."""
+    """Return the record of an environment that is left out.
+
+    why: the reason. If it ends with '; use ...', that becomes the remedy.
+    """
     reason, use, remedy = why.partition("; use ")
     if use and "; use " not in remedy:
         return Omission(what=name, reason=reason, remedy=f"use {remedy}")
-    return Omission(what=name, reason=why, remedy="")  # none, or one for each of several reasons
+    return Omission(what=name, reason=why, remedy="")  # no remedy, or several
 
 
 def _able(part: Part) -> Part:

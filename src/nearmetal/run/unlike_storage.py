@@ -1,4 +1,5 @@
-"""Finds the user's programs whose files are on a disk in one environment and in memory in another. No I/O.
+"""Finds the user's programs whose files are on a disk in one environment and in memory in another, and
+suggests what to do about it.
 
 Such a comparison would compare disk with memory, not the environments."""
 
@@ -6,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from ..model.environments.environment import STORAGE, STORAGE_VARIABLE
@@ -31,8 +33,8 @@ _OTHER_STORAGE = (
 def unlike_storage(
     study: Study, writes: Mapping[str, Mapping[str, DiskWrites]], mounts: Mapping[str, JsonValue]
 ) -> dict[str, str]:
-    """Return {arm: reason} for the arms in which a program's files are in memory but in the baseline on a
-    disk, or vice versa.
+    """Return {arm: reason} for the arms in which the files of a program are in memory while those in the
+    baseline are on a disk, or vice versa.
 
     writes: by arm and workload, the bytes that the programs wrote to disks in the rehearsal.
     mounts: by arm, the mount that contains the working directory: MountedStorage.as_json.
@@ -77,9 +79,9 @@ def _requested(workload: CommandWorkload, arm: Arm) -> bool:
 
 
 def storage_remedy(study: Study, command: str, directory: Path, written: Collection[str]) -> str:
-    """Return how to let the user's programs write to a disk in every environment.
+    """Return how to let the user's programs write to a disk in every environment. For the command `weigh`,
+    this is the command line to run instead.
 
-    For the command weigh this is the command line to run instead.
     command: the command line that started the run.
     directory: its working directory.
     written: files that the programs wrote there, by their paths relative to it.
@@ -104,8 +106,8 @@ def storage_remedy(study: Study, command: str, directory: Path, written: Collect
 
 
 def _into_storage(word: str, written: Collection[str]) -> str:
-    """Return an argument in which the name of a written file is replaced by a path in the storage. Handles
-    of=out."""
+    """Return an argument in which the name of a written file is replaced by a path in the storage; the name
+    may follow '=', as in of=out."""
     option, equals, value = word.rpartition("=")
     path = Path(value)
     return f"{option}{equals}{STORAGE}/{path.name}" if value and str(path) in written else word
@@ -114,8 +116,8 @@ def _into_storage(word: str, written: Collection[str]) -> str:
 def _absolute(word: str, directory: Path) -> str:
     """Return an argument, with the name of a file in the working directory replaced by its absolute path."""
     path = directory / word
-    return (
-        str(path)
-        if word and not word.startswith(("-", "/")) and path.exists() and path != directory
-        else word
-    )
+    if not word or word.startswith(("-", "/")) or path == directory:
+        return word
+    with suppress(OSError):  # an argument that cannot be a file name, such as a long script
+        return str(path) if path.exists() else word
+    return word

@@ -1,6 +1,7 @@
-"""Counters of the node and its instances, read one to ten times a second, stored raw, and parsed when needed.
+"""Samples counters of the node and its instances one to ten times a second. The samples are stored as raw
+text of /proc and control group files, and parsed when needed.
 
-This package does not know what runs on the node, or what its counters are used for."""
+This package does not depend on what runs on the node, and on what the counters are used for."""
 
 from .reading import Header, Sample, SampleSection, parse, read_samples, read_sections
 from .sampler import Sampler, SamplingCost, costs_in, sampling_cost

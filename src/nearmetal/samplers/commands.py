@@ -1,4 +1,4 @@
-"""The pipe on which a running nm-sample reads its commands."""
+"""The pipe through which a running nm-sample gets its commands."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import contextmanager
 
 
 class CommandPipe:
-    """Sends commands to one nm-sample. Nothing is sent before opened() or after close()."""
+    """Sends commands to one nm-sample process. Commands before opened() and after close() are dropped."""
 
     def __init__(self) -> None:
         self._writer = -1
 
     @contextmanager
     def opened(self) -> Iterator[int]:
-        """Open the pipe and yield its read end, which nm-sample inherits. On exit, this
-        process closes its read end; after an error, it closes the whole pipe."""
+        """Open the pipe and yield its read end, to start nm-sample with it. On exit, the read end is closed
+        in this process, and after an exception also the write end."""
         reader, self._writer = os.pipe()
         try:
             yield reader
@@ -27,7 +27,7 @@ class CommandPipe:
             os.close(reader)
 
     def send(self, lines: str) -> None:
-        """Send commands, each a line. They are dropped once nm-sample has ended."""
+        """Send commands, one per line. They are dropped if nm-sample has ended."""
         if self._writer < 0:
             return
         try:

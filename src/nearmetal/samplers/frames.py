@@ -1,4 +1,5 @@
-"""An append-only file of zstd frames, and a separate file of raw lines that will be appended to it."""
+"""Reads and appends files of zstd frames. Next to such a file may be a file of raw lines, which are appended
+as frames later."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ _CHUNK = 1 << 16
 
 
 def raw_beside(path: Path) -> Path:
-    """Return the path of the lines that are not compressed yet: x.jsonl next to x.jsonl.zst."""
+    """Return the path of the raw lines for a file of frames: x.jsonl next to x.jsonl.zst."""
     return path.with_suffix("")
 
 
 def frames(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Yield (content, end offset) of every complete frame from the start. Stops silently at the first
-    incomplete or invalid frame.
+    """Yield (uncompressed content, end offset in the file) of every frame. Stops without an error at the
+    first incomplete or invalid frame.
 
     Raises OSError.
     """
@@ -43,10 +44,10 @@ def frames(path: Path) -> Iterator[tuple[bytes, int]]:
 
 
 def whole_lines(file: BinaryIO, size: int, last: bytes) -> Iterator[bytes]:
-    """Yield the lines of a file in pieces of about `size` bytes, without an incomplete last line.
+    """Yield the lines of a file in pieces of about `size` bytes. An incomplete last line is left out.
 
-    Yields nothing if the file ends in the line `last`: its lines were appended already, and only its removal
-    was missed.
+    Yields nothing if the file ends with the line `last`, the last line that was appended as a frame: all its
+    lines were then appended, but a killed process has not removed the file.
     """
     file.seek(max(0, file.seek(0, os.SEEK_END) - len(last)))
     if last and file.read() == last:
@@ -62,9 +63,10 @@ def whole_lines(file: BinaryIO, size: int, last: bytes) -> Iterator[bytes]:
 
 
 class FrameWriter:
-    """Appends frames. An incomplete frame at the end, left by a killed writer, is removed first.
+    """Appends frames to a file. If a killed writer has left an incomplete frame at its end, this frame is
+    removed when the file is opened.
 
-    last: the last line in the file; empty in a new one.
+    last: the last line in the file; empty if the file has none.
     Raises OSError.
     """
 
@@ -85,7 +87,10 @@ class FrameWriter:
             raise
 
     def append(self, content: bytes) -> None:
-        """Append one frame. If it does not fit on the disk, no part of it is kept."""
+        """Append one frame and sync the file.
+
+        Raises OSError, for example if the disk is full. No part of the frame is then kept.
+        """
         left = memoryview(self._compressor.compress(content))
         size = len(left)
         try:

@@ -1,4 +1,4 @@
-"""Parse the profile that libnm-profile.so writes for each MPI rank (kernels/profile)."""
+"""Parses the profile that libnm-profile.so writes for each MPI rank (kernels/profile)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from ..errors import TrialFailedError
 from ..model.workloads.profile import CallProfile, PeerProfile, RankProfile, calls_together, peers_together
 
 FIRST_LEVEL = 3
-"""MPI_Pcontrol level of the first kernel of nm-micro's command line (kernels/common/levels.h)."""
+"""MPI_Pcontrol level of the first kernel on nm-micro's command line; the next kernels have the following
+levels (kernels/common/levels.h)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LevelProfile:
-    """The calls of a rank under one level of MPI_Pcontrol; times in seconds."""
+    """The profile of a rank while MPI_Pcontrol was at one level.
+
+    compute, communication: seconds of computation, and in communication calls of MPI.
+    calls: calls by name of the MPI function.
+    peers: messages that were sent, by receiving rank.
+    """
 
     level: int
     compute: float
@@ -29,8 +35,11 @@ class LevelProfile:
 class LaunchProfile:
     """The profile of one rank of one launch.
 
-    mpi: name that its MPI library reports.
-    before, init, finalize: seconds.
+    ranks: number of ranks of the launch.
+    complete: whether the rank reached MPI_Finalize.
+    mpi: name of the MPI library, as the library reports it.
+    before: seconds from the start of the process to MPI_Init.
+    init, finalize: seconds in MPI_Init and in MPI_Finalize.
     sections: one for each level of MPI_Pcontrol.
     """
 
@@ -48,9 +57,10 @@ class LaunchProfile:
         return self._of(self.sections)
 
     def kernel(self, number: int) -> RankProfile:
-        """Return the profile of a kernel's verified run; zero if it did not run.
+        """Return the profile of the verified run of a kernel. Its times and counts are zero if the kernel did
+        not run.
 
-        number: index of the kernel in nm-micro's arguments.
+        number: index of the kernel on nm-micro's command line.
         """
         return self._of([s for s in self.sections if s.level == FIRST_LEVEL + number])
 
@@ -69,9 +79,9 @@ class LaunchProfile:
 
 
 def parse_profile(text: str) -> LaunchProfile:
-    """Parse one profile.<rank>.json.
+    """Parse the content of a file profile.<rank>.json.
 
-    Raises TrialFailedError if the text is no profile.
+    Raises TrialFailedError if it is no profile.
     """
     try:
         return msgspec.json.decode(text, type=LaunchProfile)

@@ -1,5 +1,5 @@
-"""Read samples from a file: raw text to counters by scope. An incomplete end is tolerated; other errors are
-not."""
+"""Reads samples from a file, and parses their raw text to counters by scope. An incomplete end of the file is
+ignored; every other error is raised."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """The counters read at one moment.
+    """The counters that were read at one moment.
 
     time: Unix seconds.
-    monotonic: seconds of the monotonic clock of the kernel that counted.
-    scopes: counters (host.procfiles) of 'node', of each running 'instance.<name>', and of 'guest.<name>' as
-        counted by its own kernel. A counter that the machine does not provide is None.
+    monotonic: seconds of CLOCK_MONOTONIC of the kernel that counted, less Header.monotonic_ahead. With a
+        header from GuestSampler.keep(), this is the clock of the node.
+    scopes: counters (host.counters.procfiles) by scope: 'node', 'instance.<name>' of each running instance,
+        and 'guest.<name>' as counted by the kernel of the guest. None for a counter that the kernel does not
+        provide.
     """
 
     time: float
@@ -36,12 +38,13 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """The header before lines of samples.
+    """The header line in front of lines with samples.
 
-    time_ahead, monotonic_ahead: seconds by which the clocks of the kernel that counted are ahead of the
-        node's. Reading subtracts them.
-    trial: for a guest, the ID of its trial.
-    windows: timed runs by workload, in seconds of the node's CLOCK_MONOTONIC.
+    scale: units of the raw counters.
+    time_ahead, monotonic_ahead: seconds by which the clocks in the lines are ahead of the clocks of the node;
+        0 unless the lines come from a guest. They are subtracted when samples are read.
+    trial: ID of the trial for samples from a guest; else empty.
+    windows: (begin, end) of the timed runs of each workload, in seconds of the node's CLOCK_MONOTONIC.
     """
 
     scale: CounterUnits
@@ -68,9 +71,9 @@ class SampleSection:
 class Samples:
     """All samples of a file.
 
-    samples: in the order they were taken.
-    torn: whether the file ends in an incomplete frame or line, which is left out. It remains when a writer is
-        killed.
+    samples: in the order of the file.
+    torn: whether the file ends with an incomplete frame or line, which is left out. A killed writer leaves
+        one.
     """
 
     samples: tuple[Sample, ...]
@@ -78,7 +81,7 @@ class Samples:
 
 
 def parse(raw: Mapping[str, Mapping[str, bytes]], scale: CounterUnits) -> dict[str, Counters]:
-    """Parse raw files, by scope and name, into counters by scope. No I/O."""
+    """Parse the contents of files, by scope and name of the file, to counters by scope. No I/O."""
     return {
         text: instance_counters(files, scale)
         if Scope.parse(text).kind == INSTANCE
@@ -88,10 +91,10 @@ def parse(raw: Mapping[str, Mapping[str, bytes]], scale: CounterUnits) -> dict[s
 
 
 def parse_lines(lines: bytes, scale: CounterUnits, path: Path) -> list[Sample]:
-    """Parse raw lines into samples, without an incomplete last line.
+    """Parse raw lines to samples. An incomplete last line is left out.
 
-    path: file that they are from.
-    Raises RecordsError.
+    path: file of the lines, for error messages.
+    Raises RecordsError if a line is corrupt.
     """
     whole = lines[: lines.rfind(b"\n") + 1]
     header = Header(scale=scale)
@@ -99,12 +102,11 @@ def parse_lines(lines: bytes, scale: CounterUnits, path: Path) -> list[Sample]:
 
 
 def read_samples(path: Path) -> Samples:
-    """Read the samples of x.jsonl.zst, and of the raw lines next to it that are not compressed yet.
+    """Read the samples of a file x.jsonl.zst, and of the raw lines next to it (x.jsonl), which exist during a
+    run and after a killed run.
 
-    Raw lines exist while a run is active, or after it was killed.
-
-    Raises RecordsError if the file cannot be read, has another schema, or is corrupt inside a complete frame
-    or line.
+    Raises RecordsError if a file cannot be read, has another schema, or is corrupt inside a complete frame or
+    line.
     """
     samples: list[Sample] = []
     header: Header | None = None
@@ -131,7 +133,8 @@ def read_samples(path: Path) -> Samples:
 
 
 def read_sections(path: Path) -> Iterator[SampleSection]:
-    """Read a file of frames that each begin with a header, as written by samplers of guests.
+    """Yield the samples of each frame of a file in which every frame begins with a header, as written by
+    GuestSampler.keep().
 
     Raises RecordsError.
     """

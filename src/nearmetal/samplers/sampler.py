@@ -1,13 +1,15 @@
-"""The 1 Hz sampler: starts nm-sample, tells it what to read, and compresses its raw lines when the run ends.
+"""The sampler of the node: starts nm-sample, sends it the files to read, and compresses its raw lines when
+the run ends. Nothing is parsed here.
 
-nm-sample is a program, not a thread: in a thread, cold Python made a sample cost 1.7 times as much as one of
-vmstat, whereas nm-sample costs about as much (benchmarks/sampler.py). A thread could also delay the tool.
-nm-sample ends by itself when the tool ends for any reason. Nothing is parsed here.
+nm-sample is a program in C. A thread in Python needed 1.7 times as much CPU time per sample as vmstat, and
+could delay nearmetal; nm-sample needs about as much as vmstat (benchmarks/sampler.py). nm-sample exits when
+nearmetal ends for any reason.
 
-Some files are read only in every fifth sample: those that the kernel updates only every 5 s (load averages);
-those that it also counts elsewhere or that are expensive to collect (meminfo besides vmstat, a cgroup's
-memory.stat); and, with cgroup v1, throttling and the CPU time in nanoseconds. Pressure, the most expensive,
-is read in every second sample. The sums remain exact; only their resolution in time is lower.
+By default a sample is taken every second. Some files are read only in every fifth sample: those that the
+kernel updates only every 5 s (load averages); those that are expensive to collect or whose counters are also
+in another file (meminfo, memory.stat of a control group); and, with cgroup v1, throttling and the CPU time in
+nanoseconds. Pressure, which is the most expensive, is read in every second sample. Sums over a run remain
+exact; only the resolution in time is lower.
 """
 
 from __future__ import annotations
@@ -49,9 +51,9 @@ _FRAME = 1 << 20
 class SamplingCost:
     """The cost of sampling.
 
-    seconds: how long samples were taken.
+    seconds: time from the first to the last sample.
     cpu: seconds of CPU time that the sampler used.
-    samples: number of samples, in all files or of one instance.
+    samples: number of samples.
     """
 
     seconds: float
@@ -60,7 +62,7 @@ class SamplingCost:
 
     @property
     def share(self) -> float | None:
-        """Fraction of one core; None if unknown."""
+        """CPU time as a fraction of one core; None if there was no sampling."""
         return self.cpu / self.seconds if self.seconds > 0 else None
 
     def __add__(self, other: SamplingCost) -> SamplingCost:
@@ -75,16 +77,18 @@ NO_COST = SamplingCost(seconds=0.0, cpu=0.0, samples=0)
 
 
 class Sampler:
-    """Samples between entry and exit into <directory>/<writer>.jsonl.zst, with one extra sample at the
-    beginning and at the end.
+    """Samples counters from entry to exit, and writes them to <directory>/<writer>.jsonl.zst. Extra samples
+    are taken at the beginning and at the end.
 
-    Until exit the lines are in an uncompressed file beside it; read_samples reads both. The next sampler of
-    the same writer takes over the lines that a killed one left.
+    Until exit, the lines are in an uncompressed file next to it; read_samples() reads both files. If a killed
+    sampler has left such lines, the next sampler of the same writer compresses them.
+
+    writer: name of the process that writes records, for the file name.
     program: path of nm-sample.
-    also: additional files of the node, path by name.
-    period, flush: seconds between samples, and between writes (which a power cut may lose).
-    problem: why there are no more samples (a full disk, no program), else None. A run goes on without
-        samples.
+    also: additional files of the node: name -> path.
+    period: seconds between two samples.
+    flush: seconds between two writes to the disk; samples that are not yet written are lost in a power cut.
+    problem: why sampling has failed (for example a full disk), else None. A run continues without samples.
     """
 
     def __init__(
@@ -130,12 +134,12 @@ class Sampler:
             self.problem = self.problem or f"{self._path}: {e.strerror or e}"
 
     def add_instance(self, name: str, cgroups: Mapping[str, Path], threads: Sequence[int] = ()) -> None:
-        """Begin to sample the cgroups of an instance as scope 'instance.<name>'.
+        """Begin to sample the control groups of an instance as scope 'instance.<name>'.
 
-        An instance that ends before the next sample has none; its trial's record contains its counters. An
-        instance without cgroups has nothing to sample.
-        cgroups: directory by v1 controller, or {'unified': ...}.
-        threads: threads of the machine that run a guest's CPUs.
+        An instance that ends before the next sample has no samples; its counters are still in the record of
+        its trial. Nothing is sampled for an instance that has neither control groups nor threads.
+        cgroups: directory by controller of version 1, or {'unified': directory}.
+        threads: thread IDs, on the machine, of the CPUs of a guest.
         """
         cpus = {f"{SCHEDSTAT}{n}": f"/proc/{thread}/schedstat" for n, thread in enumerate(threads)}
         self._commands.send(_lines(self.scope_of(name), cgroup_paths(cgroups) | cpus))
@@ -146,16 +150,17 @@ class Sampler:
 
     @property
     def raw(self) -> Path:
-        """Path of the uncompressed lines until exit."""
+        """Path of the file with the uncompressed lines, which exists until exit."""
         return self._raw
 
     @staticmethod
     def scope_of(instance: str) -> str:
-        """Return the scope of an instance that was added with this name."""
+        """Return the scope of an instance that is added with this name. Other characters than letters, digits
+        and '._-' are replaced."""
         return str(Scope.instance(re.sub(r"[^A-Za-z0-9._-]", "_", instance)))
 
     def mark(self, *scopes: str) -> None:
-        """Sample these scopes now, and write out all samples so far."""
+        """Sample these scopes now, and write all samples so far to the file."""
         self._commands.send("".join(f"! {scope}\n" for scope in scopes))
 
     def _start(self) -> None:
@@ -202,7 +207,7 @@ class Sampler:
 
 
 def sampling_cost(path: Path) -> SamplingCost | None:
-    """Read <writer>.cost.json; None if there is none."""
+    """Read a file <writer>.cost.json; None if it does not exist or is corrupt."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=SamplingCost)
     except (OSError, ValueError):
@@ -210,13 +215,17 @@ def sampling_cost(path: Path) -> SamplingCost | None:
 
 
 def costs_in(directory: Path) -> SamplingCost | None:
-    """Return the total cost of all writers' samplers in a results directory's samples/; None if not known."""
+    """Return the total cost of all samplers of a run; None if it is not known.
+
+    directory: the directory samples/ of a results directory.
+    """
     found = [c for p in sorted(directory.glob("*.cost.json")) if (c := sampling_cost(p)) is not None]
     return sum(found, NO_COST) if found else None
 
 
 def cost_of_samples(raw: Path) -> SamplingCost:
-    """Return the cost recorded in raw lines.
+    """Return the cost of the samples in a file of raw lines, each of which contains the CPU time that
+    nm-sample has used so far. NO_COST if the file does not exist or ends with an incomplete line.
 
     Raises OSError.
     """
@@ -239,6 +248,9 @@ def cost_of_samples(raw: Path) -> SamplingCost:
 
 
 def _lines(scope: str, paths: Mapping[str, str]) -> str:
-    """Return commands that make nm-sample read these files."""
+    """Return the commands by which nm-sample reads these files in future samples of a scope.
+
+    paths: name -> path.
+    """
     every = _EVERY_V1 if "cpuacct.stat" in paths else _EVERY
     return "".join(f"+ {scope} {name} {every.get(name, 1)} {path}\n" for name, path in paths.items())

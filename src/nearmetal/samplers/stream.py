@@ -1,5 +1,5 @@
-"""Reads what a running sampler has written so far; and runs a sampler inside a guest, whose lines are sent to
-the machine."""
+"""Reads the samples that a running sampler has written so far. Also runs a sampler inside a guest, which
+sends its lines to the machine."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from .frames import FrameWriter
 from .reading import Header, Sample, parse_lines
 
 GUESTS = "guests.jsonl.zst"
-"""File of the samples taken in guests, beside those of the machine."""
+"""Name of the file with the samples from guests, in the same directory as the samples of the machine."""
 _LOOK_AGAIN = 0.005
 _END_LIMIT = 30.0
 
 
 class Stream:
-    """The lines written to a file after this object was made."""
+    """The lines that are written to a file after this object was created.
+
+    path: path of the file.
+    scale: units of the raw counters in the lines.
+    """
 
     def __init__(self, path: Path, scale: CounterUnits) -> None:
         self.path, self._scale = path, scale
@@ -36,10 +40,11 @@ class Stream:
         return b""
 
     def until(self, scope: str, monotonic: float, limit: float) -> list[Sample]:
-        """Wait for a sample of this scope taken at or after this moment, and return all samples so far.
+        """Wait until the file contains a sample of a scope that was taken at or after a moment. Return all
+        samples so far.
 
-        monotonic: moment by the clock of the samples.
-        limit: seconds to wait; after that, the samples so far are returned.
+        monotonic: the moment, in seconds of the CLOCK_MONOTONIC by which the samples were taken.
+        limit: time limit in seconds. At the limit, the samples so far are returned.
         """
         end = time.monotonic() + limit
         while True:
@@ -51,11 +56,15 @@ class Stream:
 
 
 class GuestSampler:
-    """Runs nm-sample in a guest until exit. The counters of the guest's kernel have scope 'guest.<name>'.
+    """Runs nm-sample in a guest until exit. It reads the counters of the guest's kernel, as scope
+    'guest.<name>'.
 
-    argv: command line that runs nm-sample in the guest; its commands are sent to its standard input.
-    raw: file for its lines on this side.
-    If a guest ends, its sampler ends too; the lines received until then are kept.
+    If the guest ends, its sampler ends too. The lines received until then remain.
+
+    argv: command line that runs nm-sample in the guest with arguments(). Commands are sent to its standard
+        input.
+    raw: file on the machine for its lines.
+    scale: units of the raw counters.
     """
 
     def __init__(self, host: Host, argv: Sequence[str], name: str, raw: Path, scale: CounterUnits) -> None:
@@ -66,7 +75,7 @@ class GuestSampler:
         self.stream = Stream(raw, scale)
 
     def keep(self, path: Path, header: Header) -> None:
-        """Append the received lines to a file for read_sections and read_samples.
+        """Append a header and the received lines to a file of frames, for read_sections() and read_samples().
 
         Raises OSError.
         """
@@ -79,8 +88,11 @@ class GuestSampler:
 
     @staticmethod
     def arguments(period: float) -> tuple[str, ...]:
-        """Return the arguments of nm-sample for reading commands on standard input and writing each sample to
-        standard output."""
+        """Return the arguments by which nm-sample reads commands from its standard input and writes each
+        sample to its standard output.
+
+        period: seconds between two samples.
+        """
         milliseconds = str(round(period * 1000))
         return "0", "/proc/self/fd/1", milliseconds, milliseconds
 

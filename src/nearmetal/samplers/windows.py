@@ -1,4 +1,5 @@
-"""Counters over windows of time, from samples: differences of counters that grow, means of levels. No I/O."""
+"""Computes counters over windows of time from samples: the increase of counters, the mean of levels. No
+I/O."""
 
 from __future__ import annotations
 
@@ -10,20 +11,21 @@ from ..host.counters.procfiles import LEVELS, MAY_FALL, Counters
 from .reading import Sample
 
 Window = tuple[float, float]
-"""Begin and end, in seconds of the node's CLOCK_MONOTONIC."""
+"""(begin, end) of a window, in seconds of the node's CLOCK_MONOTONIC."""
 Series = Sequence[tuple[float, float]]
 
 
 def in_windows(
     samples: Sequence[Sample], scope: str, windows: Sequence[Window], ahead: float = 0.0
 ) -> Counters:
-    """Return the counters of one scope over all windows, with their total length as 'seconds'.
+    """Return the counters of one scope, summed over all windows, and their total length as 'seconds'. For a
+    level, such as the used memory, return the mean over all windows.
 
-    ahead: seconds by which the clock of the samples is ahead of that of the windows.
+    Values are interpolated linearly between two samples. A value is None if a window begins before the first
+    sample or ends after the last one. A counter is also None if it decreased in a window, except for idle
+    times, which kernels may correct downwards; their increase is then taken as 0.
 
-    Counters and levels are interpolated linearly between two samples. A counter is None if there is no sample
-    at or before the begin of a window or at or after its end, or if its value decreased. Idle times, which
-    kernels may correct downwards, are not None in this case; their increase is 0.
+    ahead: seconds by which the clock of the samples is ahead of the clock of the windows.
     """
     out: Counters = {"seconds": sum(end - begin for begin, end in windows)}
     own = [(s.monotonic - ahead, s.scopes[scope]) for s in samples if scope in s.scopes]
@@ -60,7 +62,8 @@ def _mean(series: Series, windows: Sequence[Window]) -> float | None:
 
 
 def _at(series: Series, time: float) -> float | None:
-    """Return the value at a moment, interpolated between two samples."""
+    """Return the value at a moment, interpolated between two samples; None before the first or after the
+    last."""
     right = bisect_right(series, time, key=lambda point: point[0])
     if right == 0:
         return None

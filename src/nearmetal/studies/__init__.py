@@ -44,7 +44,10 @@ def series_names() -> tuple[str, ...]:
 
 
 def series_texts(name: str, scale: str) -> dict[str, str]:
-    """Return the files of a built-in study in parts at a scale, by name, the series file first."""
+    """Return the texts of the files of a built-in study in parts, by file name, the series file first.
+
+    scale: 'small' or 'paper'. Lines of the other scale are left out.
+    """
     files = {
         p.name: p.read_text(encoding="utf-8")
         for p in resources.files(__name__).joinpath(name).iterdir()

@@ -2,7 +2,7 @@
 with the results, and describes the keys for people and editors.
 
 The package is cheap to import: pydantic and ruamel are imported only when a file is read. It imports no
-    workload and no backend; the names that a study may use are passed as a Catalog."""
+workload and no backend; the names that a study may use are passed as a Catalog."""
 
 from .catalog import COMMAND, Catalog
 from .dump import SCHEMA_LINE, dump_study

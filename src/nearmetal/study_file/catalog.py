@@ -14,7 +14,7 @@ from ..model.study import ApplicationWorkload, Study, SubjectFacts
 from ..model.workloads.base import KERNELS, PROGRAMS
 from ..units import BASE, EXAMPLES, Dimension, UnitError, exact, parse, parse_count, parse_size, pattern
 
-#: The key in Catalog.metrics of the metrics that every command has.
+#: The key in Catalog.metrics under which the metrics of every command are.
 COMMAND = "command"
 #: The type of a parameter that takes any text, such as a path.
 TEXT = "text"
@@ -49,8 +49,7 @@ class Catalog:
 
     backends: names of the entry points.
     kernels: (type, documentation) of each parameter, by kernel and parameter.
-    metrics: names of the metrics, by kernel, event of the instances ('start', ...) and COMMAND. A kernel that
-        is missing here may have any metric.
+    metrics: names of the metrics, by kernel and COMMAND. A kernel that is missing here may have any metric.
     writers: kernels that need storage.
     applications: applications by name.
     misfit: given a kernel, a parameter and a value of the right type, returns why the value is not accepted,
@@ -75,6 +74,7 @@ class ParamType:
     """The type of a parameter, parsed from its text in a Catalog.
 
     dimension: dimension of its numbers; None if it accepts no numbers.
+    words: the literal words that it accepts.
     text: whether it accepts any text.
     """
 

@@ -52,7 +52,7 @@ def usable(section: Environment, place: Placement) -> bool:
 
 
 def on_machines(place: Placement | None, top: Located) -> Placement | None:
-    """Return a placement as one over machines if the design of the study names them."""
+    """Return a placement, whose nodes are real machines if the design of the study has the key `nodes`."""
     design = top.get("design")
     nodes = None if design is None else design.get("nodes")
     named = nodes is not None and isinstance(nodes.node, MapNode)
@@ -65,7 +65,8 @@ BETWEEN_MACHINES = (
     Attachment.VETH_BRIDGE,
     Attachment.VETH_ROUTED,
 )
-"""Attachments by which containers on machines reach each other, beside the machines' own network."""
+"""Attachments by which containers on different machines reach each other, in addition to the machines' own
+network."""
 NETWORK_OF_MACHINES = ("subnet", "mtu", "rto_min", "congestion_control")
 
 
@@ -86,7 +87,7 @@ def check_real_nodes(
     workloads: Mapping[str, Workload | None],
     catalog: Catalog | None,
 ) -> None:
-    """Check what a study over machines cannot have.
+    """Report the keys that a study cannot have if its nodes are machines that are reached by ssh.
 
     catalog: None for a frozen study, which may be older than some of these checks.
     """
@@ -200,7 +201,7 @@ def _check_share(section: Environment, found: Located) -> None:
 
 
 def check_placement(section: Placement, found: Located) -> None:
-    """Check that a placement names one CPU for each rank or none, and that its other keys fit."""
+    """Check that a placement names no CPUs or one for each rank, and that its other keys fit together."""
     ranks = section.nodes * section.instances * section.tasks
     nodes = f"{section.nodes} x " if section.nodes > 1 else ""
     if section.nodes == 1 and "link" in found.entries:
@@ -258,7 +259,8 @@ def check_beside(section: Environment, found: Located, mode: Mode, catalog: Cata
 
 
 def _check_lodger(section: Companion, found: Located) -> None:
-    """Check that a companion in an instance of the arm has no limits and CPUs, which are the instance's."""
+    """Check that a companion in an instance of the arm has neither limits nor CPUs of its own: those of the
+    instance apply."""
     for key, given in (("limits", section.limits != Limits()), ("cpus", section.cpus)):
         if given:
             what = "without a backend of its own it runs in the environment's first instance; write backend"

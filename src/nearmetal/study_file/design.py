@@ -58,8 +58,8 @@ def read_design(found: Located, seed: int | None) -> Design | None:
 
 
 def _with_absolute_path(nodes: RealNodes) -> RealNodes:
-    """Return the machines of a study with the absolute path of their inventory, if that is a file. A run may
-    be resumed from another directory."""
+    """Return the machines of a study; the path of their inventory is made absolute if that is a file, since a
+    run may be resumed from another directory."""
     file = FilePath(nodes.inventory)
     if is_service(nodes.inventory) and not file.exists():
         return nodes
@@ -131,7 +131,7 @@ def check_arms(frame: Study, by_method: Study, top: Located) -> None:
     """Check that every arm is compared with a baseline, and that every baseline is used in a comparison.
 
     frame: the study; its workloads may be missing.
-    by_method: the same with an environment for each method that its workloads compare.
+    by_method: the study after workloads.methods.by_method().
     """
     first, *further = frame.design.baselines
     for arm in frame.arms():

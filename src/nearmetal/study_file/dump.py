@@ -31,8 +31,9 @@ _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "nan", "i
 def dump_study(study: Study, catalog: Catalog) -> str:
     """Return the text of a study file. Values have units, and the seed is always written.
 
-    catalog: says which kernel parameters are sizes, times or shares. The file loads back with the same
+    catalog: gives the types of parameters: sizes, times or shares. The file loads back with the same
         catalogue or without one.
+
     Raises UsageError if the study contains something that a file cannot hold.
     """
     tree: Tree = {
@@ -109,7 +110,7 @@ def _workload(w: Workload, catalog: Catalog) -> Tree:
 
 
 def _with_params(w: Workload, params: Mapping[str, str | int | float], known: Known) -> Tree:
-    """Return the keys of a workload, with its own parameters behind the first."""
+    """Return the keys of a workload. Its parameters come directly after the first key."""
     (name, value), *others = _keyed(w).items()
     return {name: value, **_params(params, known), **dict(others)}
 

@@ -27,9 +27,9 @@ _WIDTH, _COLUMN = 100, 18
 
 
 def explain(catalog: Catalog | None = None) -> str:
-    """Return the text: every key with its meaning, its default and an example, and every unit.
+    """Return a text that describes every key with its meaning, its default and an example, and every unit.
 
-    catalog: if given, the text also contains its kernels and applications.
+    catalog: kernels and applications that the text also describes; None for none.
     """
     from . import sections as s
 
@@ -95,7 +95,7 @@ def _key(name: str, field: FieldInfo, indent: str, *, example: bool) -> list[str
 
 
 def _known_words(field: FieldInfo) -> tuple[str, ...]:
-    """Return all texts that a key accepts; empty if it is not a fixed set."""
+    """Return all texts that a key accepts; empty if they are not a fixed set."""
     from .fields import KeyType
 
     return next((m.kind.words for m in field.metadata if isinstance(m, KeyType)), ())

@@ -17,7 +17,8 @@ from ..model.keys import NAME, TEXT, ValueType
 
 @dataclass(frozen=True, eq=False)  # an annotation must be hashable, so compare by identity
 class KeyType:
-    """A pydantic annotation with the kind that reads and describes the value."""
+    """A pydantic annotation with which `kind` reads the value of a key, and describes it in the JSON
+    Schema."""
 
     kind: ValueType
 

@@ -37,9 +37,10 @@ from .workloads.npb import NasProgram
 def load_study(path: FilePath, catalog: Catalog | None, *, seed: int | None = None) -> Study:
     """Return the study in a file.
 
-    catalog: names that it may use; None for the frozen study of a results directory. Its names are not
-        checked, since it may come from a machine with other backends.
+    catalog: names that the study may use; None for the frozen study of a results directory, whose names are
+        not checked, since it may come from a machine with other backends.
     seed: seed if the file gives none.
+
     Raises StudyError if the file has mistakes.
     Raises UsageError if the file cannot be read.
     """
@@ -49,9 +50,10 @@ def load_study(path: FilePath, catalog: Catalog | None, *, seed: int | None = No
 
 
 def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None = None) -> Study:
-    """Return the study in a text, as load_study.
+    """Return the study in a text. See load_study() for the other arguments.
 
     name: name of the file in messages.
+
     Raises StudyError if the text has mistakes.
     """
     from .sections import TopSection
@@ -138,7 +140,8 @@ def _frame_of(
     environments: Mapping[str, Environment | None],
     design: Design | None,
 ) -> Study | None:
-    """Return the study without its workloads; None if a part has mistakes or a name in it is unknown."""
+    """Return the study without its workloads; None if another section has mistakes or names something that
+    does not exist."""
     known = {k: v for k, v in placements.items() if v is not None}
     sound = {k: v for k, v in environments.items() if v is not None}
     complete = len(known) == len(placements) and len(sound) == len(environments) and known and sound

@@ -21,9 +21,9 @@ class Problems:
     """The mistakes of one file.
 
     file: name of the file in messages.
-    kind: the error that reports them.
-    sign: what stands between a key and its value in such a file.
-    found: mistakes by position and message, so that a mistake in a part that a sweep repeats is shown once.
+    kind: the class of the error that reports them.
+    sign: the character between a key and its value in such a file: ':' or '='.
+    found: mistakes by position and message. A mistake in an entry that a sweep repeats is thus shown once.
     added: number of calls of add(), repeated mistakes included.
     unread: keys whose values have mistakes. Objects made from the other keys contain defaults for them.
     """
@@ -71,7 +71,8 @@ class Problems:
 def read_text(path: FilePath, problems: Problems, *, what: str, remedy: str) -> str:
     """Return the text of a file.
 
-    what, remedy: what is read, and what to do if that is impossible; for messages.
+    what, remedy: name of what is read, and what to do if it cannot be read; both for messages.
+
     Raises UsageError if the file cannot be read, and the error of the file if it is too large or not UTF-8.
     """
     try:

@@ -72,7 +72,7 @@ def json_schema(catalog: Catalog) -> Schema:
 
 
 def _definitions(models: Sequence[type[BaseModel]]) -> Schema:
-    """Return the schema of each model and of those that it contains, by name."""
+    """Return the schema of each model, and of the models inside it, by name."""
     from pydantic.json_schema import models_json_schema
 
     _, whole = models_json_schema([(m, "validation") for m in models])

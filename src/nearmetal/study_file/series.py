@@ -42,12 +42,13 @@ def load_series(
 ) -> SeriesFiles:
     """Return a series and the studies of its parts.
 
-    text_of: returns the text of a file of the series. Raises OSError or UnicodeDecodeError.
+    text_of: returns the text of a file of the series, given the name of the file. May raise OSError or
+        UnicodeDecodeError.
     name_of: returns the name of such a file in messages.
     seed: seed of the studies that give none.
     published: names of the published tables that come with nearmetal.
-    table_problems: returns the mistakes in a published table; its arguments are the text and the name of the
-        file.
+    table_problems: returns the mistakes in a published table, given the text and the name of its file.
+
     Raises StudyError if a file has mistakes or is missing, OSError if the series file cannot be read.
     """
     problems = Problems(name_of(SERIES_FILE))
@@ -89,8 +90,8 @@ def load_series(
 
 
 def _with_imports(catalog: Catalog, imports: Container[str]) -> Catalog:
-    """Return the catalog in which images that the user imports may be missing: the machine then leaves out
-    their environments."""
+    """Return a catalog that accepts images that the user imports, even if they are missing. On a machine
+    without an image, the environments that use it are left out later."""
 
     def no_image(name: str, own: Mapping[str, ImageDefinition], file: str) -> str | None:
         return None if name in imports else catalog.no_image(name, own, file)
@@ -99,7 +100,7 @@ def _with_imports(catalog: Catalog, imports: Container[str]) -> Catalog:
 
 
 def _text(text_of: Callable[[str], str], file: str, top: Located, at: Path) -> str | None:
-    """Return the text of a file; None if it cannot be read, which is a mistake at `at`."""
+    """Return the text of a file. If it cannot be read, add a mistake at `at` and return None."""
     try:
         return text_of(file)
     except OSError as e:
@@ -111,7 +112,8 @@ def _text(text_of: Callable[[str], str], file: str, top: Located, at: Path) -> s
 
 
 def _without_placing(catalog: Catalog, optional: Container[str]) -> Catalog:
-    """Return a catalog that accepts optional workloads of applications on machines that cannot run them."""
+    """Return a catalog that accepts optional workloads even if this machine cannot run them. They are left
+    out later."""
 
     def placed(known: KnownApplication) -> KnownApplication:
         def misplaced(w: ApplicationWorkload, study: Study) -> tuple[str, ...]:
@@ -174,7 +176,8 @@ def _check_part(entry: PartEntry, study: Study, top: Located, catalog: Catalog) 
 def _check_sizes(
     entry: PartEntry, earlier: Sequence[str], studies: Mapping[str, Study], head: SeriesFile, top: Located
 ) -> None:
-    """Check that a part takes its sizes from an earlier one that can choose them."""
+    """Check that a part takes its sizes from an earlier part, and that the results of that part can choose
+    them."""
     source = entry.sizes_from
     if not source:
         return
@@ -192,12 +195,12 @@ def _check_sizes(
 
 
 def _beside_baseline(study: Study) -> list[str]:
-    """Return the names of the environments of a study beside its first baseline."""
+    """Return the names of the environments of a study other than its first baseline."""
     return [e.name for e in study.environments if e.name != study.design.baselines[0]]
 
 
 def _no_figure(figure: Figure, study: Study, catalog: Catalog) -> str:
-    """Return what a chart shows, if a study has nothing of the kind; '' otherwise."""
+    """Return '' if a study has what a chart shows. Otherwise return what that is, for the message."""
     match figure:
         case Figure.CURVE if not any(s.curved for s in sweeps(study)) and not _numbered(study, catalog):
             return "workloads that differ in one number only, three or more (of events two); there are none"

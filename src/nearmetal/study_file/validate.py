@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Locate(Protocol):
-    """Returns the position of the value at a path, or that of its key; the nearest one around it if there is
-    none."""
+    """Returns the position of the value at a path, or that of its key if `key` is set. If the path does not
+    exist, returns the position of its nearest existing parent."""
 
     def __call__(self, path: Path, *, key: bool = False) -> Mark: ...
 
 
 def validate(model: type[Model], found: Located) -> Model | None:
-    """Return the values of a node as a model, as validate_data."""
+    """Return the values of a node as a model. See validate_data()."""
     node = found.node
     return validate_data(model, plain_data(node), partial(mark_of, node), found.path, found.problems)
 
@@ -40,9 +40,10 @@ def validate_data(
 ) -> Model | None:
     """Return data of a file as a model. Every mistake is added to problems.
 
-    If only some keys have mistakes (problems.unread), the model is made from the other keys, so that these
-    can still be checked against the rest of the file. None if that is impossible too.
-    locate: positions in the file, by paths in the data.
+    If only some keys have mistakes, they are added to problems.unread. The model is then made from the other
+    keys, so that these can still be checked against the rest of the file. Returns None if that is impossible.
+
+    locate: returns positions in the file, for paths in the data.
     path: path of the data in the file, for messages.
     """
     from pydantic import ValidationError
@@ -66,7 +67,8 @@ def validate_data(
 def read(
     kind: type[Kind], found: Located, *, own: tuple[type[BackendSettings], ...] = (), **given: object
 ) -> Kind | None:
-    """Return the values of a node as a dataclass that declares keys; otherwise the same as validate.
+    """Return the values of a node as an instance of a dataclass that declares keys (model.keys). See
+    validate_data() for mistakes.
 
     own: settings of backends that the node may have.
     given: values of the fields that no key fills.
@@ -81,7 +83,8 @@ def read(
 
 
 def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Return the fields by their keys in a file. A key that is a reserved name in Python is an alias."""
+    """Return the fields of a model by their keys in a file. If a field cannot have the name of its key, such
+    as `class`, the key is its alias."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
@@ -127,8 +130,8 @@ def _keys(model: type[BaseModel], loc: Path) -> tuple[str, ...]:
 
 
 def _model_at(model: type[BaseModel], loc: Path) -> type[BaseModel] | None:
-    """Return the model with the keys at a place. A place is a path of field names; any name selects the
-    entries of a mapping."""
+    """Return the model of the keys at a path below another model; None if there is none. In a mapping with
+    free names, every name leads to the model of its entries."""
     from pydantic import BaseModel
 
     at: Any = model
@@ -144,14 +147,14 @@ def _model_at(model: type[BaseModel], loc: Path) -> type[BaseModel] | None:
 
 
 def _example(model: type[BaseModel], loc: Path) -> str:
-    """Return the first example of the field at a place, as YAML on one line."""
+    """Return the first example of the field at a path, as YAML on one line; '' if there is none."""
     holder = _model_at(model, loc[:-1])
     field = keys_of(holder).get(str(loc[-1])) if holder is not None and loc else None
     return inline(field.examples[0]) if field is not None and field.examples else ""
 
 
 def _first_line(model: type[BaseModel], loc: Path, sign: str) -> str:
-    """Return the first key of the model at a place with its example, such as 'backend: native'."""
+    """Return the first key of the model at a path with its example, such as 'backend: native'."""
     found = _model_at(model, loc)
     if found is None:
         return _example(model, loc) or f"key{sign} value"

@@ -1,4 +1,4 @@
-"""Further steps of a checkpoint and restore: the instance may move from one network address to another."""
+"""Hooks of a checkpoint and restore, and those that move an instance from one network address to another."""
 
 from __future__ import annotations
 
@@ -15,29 +15,35 @@ SECONDS = 30.0
 
 
 class Around:
-    """Called by a checkpoint (checkpoint_event.CheckpointEvent) in this order. It does nothing."""
+    """Hooks that checkpoint_event.CheckpointEvent calls. In this base class they do nothing.
+
+    They are called in the order in which they are written here. If the destination can be prepared only after
+    the source has been removed, prepare() comes after leave().
+    """
 
     def begun(self) -> None:
-        """The program runs."""
+        """Called when the program runs in the source instance."""
 
     def destination(self, request: InstanceRequest) -> InstanceRequest:
-        """Return the request for the restored instance, given one like that of the source. The move has been
-        requested."""
+        """Return the request for the restored instance. Called at the beginning of the move.
+
+        request: like the request for the source instance, with the same seat.
+        """
         return request
 
     def prepare(self) -> None:
-        """The destination is prepared."""
+        """Called before the destination is prepared."""
 
     def leave(self) -> None:
-        """The instance is going to be stopped at the source."""
+        """Called before the instance is stopped at the source."""
 
     def stay(self) -> None:
-        """The instance continues at the source after a failure."""
+        """Called when the instance continues at the source after a failure."""
 
     def ended(self, restored: Instance) -> None:
-        """Act after the program has verified itself in the restored instance, while it still runs.
+        """Called after the program has verified itself in the restored instance, while both still run.
 
-        Raises RunError.
+        Raises RunError if the instance is not where it should be.
         """
 
 
@@ -46,10 +52,10 @@ NOTHING = Around()
 
 @dataclass(frozen=True, kw_only=True)
 class SeatPort:
-    """The end of an instance's link at its node.
+    """The node's end of the link between an instance and its emulated node.
 
     netns: path of the node's network namespace.
-    interface: name of that end.
+    interface: name of the link's interface in that namespace.
     """
 
     netns: str
@@ -58,10 +64,13 @@ class SeatPort:
 
 @dataclass(kw_only=True)
 class SeatChange(Around):
-    """A change of seats. The instance takes its MAC and address along.
+    """Moves an instance from one seat to another. The instance keeps its MAC and IP addresses.
 
-    It is cut off from the network before it stops, and connected again when its connections are restored.
-    Otherwise the kernel would answer its peers meanwhile, and reset their connections.
+    The instance is cut off from the network before it stops, and connected again only when its TCP
+    connections have been restored. Otherwise the kernel would answer the packets of its peers in the
+    meantime, and reset their connections.
+    here, there: the seats at the source and at the destination.
+    port_here, port_there: the nodes' ends of their links.
     """
 
     host: Host
@@ -87,7 +96,10 @@ class SeatChange(Around):
         return replace(request, seat=self.there, arrival=tuple(arrival))
 
     def ended(self, restored: Instance) -> None:
-        """Check that the restored processes are in the network of the other seat."""
+        """Check that the first restored process is in the network namespace of the other seat.
+
+        Raises RunError if it is not, or if it has ended.
+        """
         try:
             arrived = Path(f"/proc/{restored.pid}/ns/net").samefile(self.there.netns)
         except OSError as e:

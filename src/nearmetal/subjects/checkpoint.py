@@ -46,26 +46,29 @@ CHECKPOINT = SubjectFacts(
 )
 """Metrics of a checkpoint and restore.
 
-checkpoint: time from the request until the program goes on in the restored instance, and nothing is left of
-    the source. Its steps are those of lifecycle.Phase. Rounds of pre-copy count as `connect`, since the
-    program runs. With criu-lazy, `copy` includes the memory that is fetched after the thaw.
-pause: longest time between two steps of the program, which takes one each millisecond.
-stopped: from the stop of all processes until the program takes its next step.
-slowdown: seconds by which the program is behind its own pace afterwards, the standstill included.
-checkpoint_size: size of the files from which the instance was restored.
-sent: bytes that went from the source to the destination.
+Times are in seconds.
+checkpoint: time from the request until the program continues in the restored instance and the source has been
+    removed. Its parts are the phases of lifecycle.Phase. Rounds of pre-copy count as `connect`, since the
+    program runs meanwhile. With criu-lazy, `copy` includes the memory that is fetched after the thaw.
+pause: longest time between two steps of the program, which takes one step per millisecond.
+stopped: time from the stop of all processes until the next step of the program.
+slowdown: time by which the program is behind its usual pace afterwards, including the standstill.
+checkpoint_size: size in bytes of the files from which the instance was restored.
+sent: bytes that were copied or sent from the source to the destination.
 """
 MEMORY = 64 << 20
-"""Bytes of memory that the program holds, if the workload does not say."""
+"""Bytes of memory that the program holds if the workload sets no other size."""
 VERIFIED = "went on with no wrong page"
 EVENT_SECONDS = 2.0
-"""Estimated seconds of a checkpoint and restore, with the start of the instance and the verification."""
+"""Estimated seconds of a checkpoint and restore, including the start of the instance and the verification."""
 
 
 class CheckpointRestore(Subject):
-    """Starts an instance without an address on a network, and a program in it that verifies its own memory;
-    then writes the instance to files, copies them and restores it. The trial fails unless the program goes on
-    as it was, and only once."""
+    """Checkpoints an instance in which a program runs that verifies its own memory.
+
+    The instance has no address on a network. It is written to files and restored from copies of them. The
+    trial fails unless the program continues with unchanged memory, and in one copy only.
+    """
 
     facts = (CHECKPOINT,)
     order = 1
@@ -99,7 +102,7 @@ class CheckpointRestore(Subject):
 
     @classmethod
     def refused_by_criu(cls, workload: EventSubject, host: Host) -> Unavailable | None:
-        """Return why CRIU cannot checkpoint anything here by the method of a workload; None if it can."""
+        """Return why CRIU cannot use the method of a workload on this machine; None if it can."""
         answer = find_criu(host)
         return (
             answer if isinstance(answer, Unavailable) else answer.unable.get(workload.method or Method.CRIU)
@@ -129,8 +132,8 @@ class CheckpointRestore(Subject):
 
 
 def _meets_itself(w: EventSubject, environment: Environment, backend: Backend) -> Unavailable | None:
-    """Return why source and destination would use the same sockets; None if they do not, or never exist at
-    the same time. Bare metal is restored in a network namespace of its own."""
+    """Return why the source and the destination would be on one network at the same time; None if they would
+    not. Bare metal never is, since it is restored in a network namespace of its own."""
     common = "net" in backend.capabilities.own and environment.attachment in BARE_ATTACHMENTS
     if not (common and w.method is not None and w.method.fetches_later):
         return None
@@ -142,7 +145,8 @@ def _meets_itself(w: EventSubject, environment: Environment, backend: Backend) -
 
 
 def program_facts(trial: Trial, w: EventSubject) -> dict[str, JsonValue]:
-    """Return what was checkpointed, by which method, and what became of it."""
+    """Return the facts to be recorded about the checkpointed program: the method and the outcome, and for a
+    rank or an MPI job also the number of ranks."""
     found: dict[str, JsonValue] = {"method": (w.method or Method.CRIU).value, "program": VERIFIED}
     if w.extent is not Extent.INSTANCE:
         found |= {"of": w.extent.value, "ranks": w.job_ranks}
@@ -157,7 +161,8 @@ def facts_of(one: Restored) -> JsonValue:
 
 
 def copied_record(copied: Sequence[CopyRound]) -> JsonValue:
-    """Return the rounds of a pre-copy as they are recorded: bytes, and the share of the throttle."""
+    """Return the rounds of a pre-copy as they are recorded: [bytes, throttled share of the time]
+    for each."""
     return [list(r.record()) for r in copied]
 
 
@@ -173,7 +178,7 @@ def rows(w: EventSubject, found: Sequence[Restored]) -> list[Row]:
 
 
 def total_row(w: EventSubject, metric: str, found: Sequence[Restored]) -> Row:
-    """Return the row of the time that each event took, with its steps and the verification afterwards."""
+    """Return the row with the duration of each event, its phases, and the verification afterwards."""
     steps = [one.phases.record() for one in found]
     parts = {STEP + name: tuple(one[name] for one in steps) for name in steps[0]}
     row = event_row(w, metric, "s", [one.phases.total for one in found])
@@ -187,10 +192,11 @@ def total_row(w: EventSubject, metric: str, found: Sequence[Restored]) -> Row:
 def checkpoint_and_restore(trial: Trial, criu: Criu | Unavailable, w: EventSubject) -> Restored:
     """Measure one checkpoint and restore of an instance of a trial.
 
-    criu: of find_criu().
-    w: says by which method, and how much memory the program holds and writes to.
+    criu: the result of find_criu().
+    w: sets the method, and how much memory the program holds and writes to.
 
-    Raises UnavailableError if the environment or this machine cannot, RunError and TrialFailedError.
+    Raises UnavailableError if the environment or this machine does not support it; RunError and
+    TrialFailedError if it fails.
     """
     first = lone_request(trial, "checkpoint")
     if w.method is Method.DMTCP:
@@ -202,8 +208,9 @@ def checkpoint_and_restore(trial: Trial, criu: Criu | Unavailable, w: EventSubje
 def restart_job(trial: Trial, w: EventSubject, here: InstanceRequest, there: InstanceRequest) -> Restored:
     """Measure one checkpoint of a whole MPI job by DMTCP, and its restart in another instance.
 
-    here, there: of the instance at the source and of the one at the destination.
-    Raises UnavailableError, RunError and TrialFailedError.
+    here, there: requests for the instances at the source and at the destination.
+    Raises UnavailableError if the environment or this machine does not support it; RunError and
+    TrialFailedError if it fails.
     """
     host, environment = trial.node.machine.host, trial.arm.environment
     if (refused := refuses_dmtcp(host, environment)) is not None:
@@ -229,16 +236,22 @@ def restart_job(trial: Trial, w: EventSubject, here: InstanceRequest, there: Ins
 
 
 def _with_layer(request: InstanceRequest, layer: Path) -> InstanceRequest:
-    """Return a request for an instance with a root outside of itself; its first process is then the
-    ancestor of all others."""
+    """Return the request with the writable layer of the instance's root in a directory that outlives the
+    instance. All processes of such an instance descend from its first process.
+
+    layer: the directory, which is created.
+    """
     layer.mkdir()
     return replace(request, layer=layer, calls=layer.with_name(f"{layer.name}-calls"))
 
 
 @contextmanager
 def _images(request: InstanceRequest, memory: int) -> Iterator[Path]:
-    """Make the directories of one event until exit: `here` and `there` for images, `layers` for roots.
+    """Create the directories of one event, and yield their parent. They are removed on exit.
 
+    `here` and `there` are for the images at the source and at the destination, `layers` for the writable
+    layers of the instances' roots.
+    memory: bytes that the program holds.
     Raises UnavailableError if the images do not fit.
     """
     with scratch_directory(f"{request.label}-images") as place:
@@ -261,10 +274,10 @@ def _record_of(trial: Trial, request: InstanceRequest) -> Path:
 def prepared(
     trial: Trial, criu: Criu, w: EventSubject, request: InstanceRequest
 ) -> Iterator[CheckpointEvent]:
-    """Prepare one checkpoint and restore until exit.
+    """Yield one checkpoint and restore that is ready to run. Its directories are removed on exit.
 
-    request: of the instance.
-    Raises UnavailableError if the environment or this machine cannot.
+    request: the request for the instance.
+    Raises UnavailableError if the environment or this machine does not support it.
     """
     host, backend = trial.node.machine.host, trial.node.backends[trial.arm.environment.backend]
     if not isinstance(backend, Checkpoints):
@@ -305,7 +318,10 @@ def require_criu(found: Criu | Unavailable) -> Criu:
 
 
 def _require_room(place: Path, memory: int) -> None:
-    """Raises UnavailableError if the images and their copy do not fit."""
+    """Raise UnavailableError if the images and their copy do not fit.
+
+    memory: bytes that the program holds.
+    """
     free, needed = shutil.disk_usage(place).free, 3 * memory
     if free < needed:
         raise UnavailableError(

@@ -1,5 +1,5 @@
-"""One checkpoint of an instance and its restoration, by any method of CRIU, with a program inside that knows
-whether it goes on as it was."""
+"""One checkpoint and restore of an instance, by any method of CRIU. A program in the instance verifies its
+memory before and after."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from .progress import ProgramProgress
 from .verified import LEAST_PASSES, Restored, VerifiedProgram, keeper, require_right
 
 LIMIT = 60.0
-"""Seconds after which the program has not gone on."""
+"""Seconds after which the event fails if the program does not continue, or if a command does not end."""
 _GOES_ON = 2.0
-"""Seconds within which the program takes a step again at the source after a failed checkpoint."""
+"""Seconds to wait for the program's next step at the source after a failed checkpoint."""
 _ENDS = 1.0
-"""Seconds within which a thawed source ends whose container program was killed. It takes steps before."""
+"""Seconds within which a thawed source whose container program was killed ends, after a few more steps."""
 _REAPED = 2.0
-"""Seconds within which the parents of ended processes have waited for them."""
+"""Seconds to wait until ended processes have been reaped by their parents."""
 _LOOK_AGAIN = 0.0005
 
 
@@ -54,17 +54,17 @@ class CheckpointEvent:
     """Starts an instance and a program in it that verifies its own memory; writes the instance to files,
     copies them and restores it.
 
-    request: of an instance without an address on a network, unless `around` changes its seat.
-    memory: bytes that the program holds.
-    dirtied: how many of them it writes to, and bytes of pages per second (0: as fast as it can); None if it
-        writes to all of them all the time.
+    request: request for an instance without an address on a network, unless `around` changes its seat.
+    memory: bytes of memory that the program holds.
+    dirtied: how many of these bytes it writes to, and the bytes of pages that it writes per second (0: as
+        fast as it can); None if it writes to all of its memory all the time.
     images, there: empty directories for the files, at the source and at the destination.
-    layers: an empty directory for what the instance writes to its root.
+    layers: an empty directory for the files that the instance writes to its root.
     record: file in which the program records its progress.
-    log: directory for logs of failures.
-    notify: called at the begin of each phase.
-    program: runs in the instance instead of nm-keeper with this memory and record.
-    around: what else happens.
+    log: directory for the logs of a failed event.
+    notify: called at the beginning of each phase.
+    program: program to run in the instance; None for nm-keeper with `memory`, `record` and `dirtied`.
+    around: hooks that are called during the event.
     """
 
     host: Host
@@ -85,9 +85,9 @@ class CheckpointEvent:
     around: Around = NOTHING
 
     def run(self) -> Restored:
-        """Checkpoint and restore once.
+        """Checkpoint and restore the instance once.
 
-        Raises TrialFailedError, which says where the program still runs, RunError and UnavailableError.
+        Raises TrialFailedError, which says where the program then runs; RunError and UnavailableError.
         """
         with ExitStack() as there, ExitStack() as here:
             event = _Course(self, here, there)
@@ -107,10 +107,10 @@ class CheckpointEvent:
 
 
 class _Course:
-    """An event while it happens."""
+    """The state of an event while it happens."""
 
     def __init__(self, event: CheckpointEvent, here: ExitStack, there: ExitStack) -> None:
-        """here, there: what ends with the source, and what ends with the destination."""
+        """here, there: stacks whose exit ends the source and the destination."""
         assert isinstance(event.backend, Checkpoints)
         self._event, self._here, self._there = event, here, there
         self._program = event.program or keeper(event.tools, event.memory, event.record, event.dirtied)
@@ -130,7 +130,7 @@ class _Course:
         self._held: Sequence[int] = ()
 
     def start(self) -> None:
-        """Start the instance and its program."""
+        """Start the instance and its program. Return when the program has verified all its memory once."""
         e = self._event
         self._instance = self._here.enter_context(e.backend.start(e.host, e.tools, self._source))
         alone = self._backend.command_alone(self._instance, self._program.argv)
@@ -145,7 +145,7 @@ class _Course:
         e.around.begun()
 
     def move(self) -> Restored:
-        """Move it to the destination."""
+        """Checkpoint the started instance, and restore it at the destination."""
         e, requested = self._event, self._mark()
         try:
             target = self._target()
@@ -198,8 +198,8 @@ class _Course:
         return replace(request, layer=layer, calls=self._event.layers / "calls")
 
     def _target(self) -> InstanceRequest:
-        """Return the request for the restored instance. It is prepared beside its source if the backend can
-        restore it there, as with lazy pages, and if the source has control groups to be removed by."""
+        """Return the request for the restored instance. The destination is prepared while the source exists
+        if the backend can do so, as with lazy pages, and if the source has control groups of its own."""
         e, lazy = self._event, self._event.method.fetches_later
         able = Method.CRIU_LAZY in self._backend.checkpoints_by and bool(self._instance.cgroups)
         request = replace(e.request, scratch=made(e.layers / "scratch"), beside=lazy or able, lazy=lazy)
@@ -213,7 +213,7 @@ class _Course:
             return self._there.enter_context(restoring)
 
     def _write(self) -> tuple[Path, float]:
-        """Write the instance to files. Return them, and when it had ended; with lazy pages, been stopped."""
+        """Write the instance to files. Return their directory, and when it ended or (lazy pages) stopped."""
         e = self._event
         previous = self._write_rounds() if e.method is Method.CRIU_PRECOPY else None
         self._here.callback(self._thaw)
@@ -244,7 +244,7 @@ class _Course:
         return dump.images, ended
 
     def _finish_dump(self, dumping: criu_of.RunningDump) -> float:
-        """Wait for the end of a dump, and return for how many seconds it had stopped the processes."""
+        """Wait for the end of a dump. Return for how many seconds the processes stood still before it."""
         with self._phase(Phase.COPY):
             dumping.finish(LIMIT)  # CRIU waits without end for processes that are killed during the dump
         statistics = statistics_of(dumping.images)
@@ -264,7 +264,7 @@ class _Course:
         return started
 
     def _write_rounds(self) -> Path:
-        """Write and copy the memory in rounds while the program runs. Return the directory of the last."""
+        """Write and copy the memory in rounds while the program runs. Return the last round's directory."""
 
         def write(dump: Dump) -> None:
             with self._phase(Phase.CONNECT):
@@ -292,9 +292,9 @@ class _Course:
         return replace(criu, argv=(*words, *criu.argv))
 
     def _write_lazily(self, dump: Dump) -> float:
-        """Write everything except the memory, which stays at the source. Its processes stand still.
+        """Write everything except the memory, which stays with the stopped processes of the source.
 
-        Return the time of the program's last step: CRIU has no statistics of such a dump.
+        Return the time of the program's last step, since CRIU does not report when it stopped the processes.
         """
         e, label = self._event, self._source.label
         self._port = dump.server
@@ -325,7 +325,7 @@ class _Course:
             return self._there.enter_context(fetching)
 
     def _fetch(self, fetcher: Process, images: Path) -> None:
-        """Wait until the memory has been fetched."""
+        """Wait until all memory has been fetched from the source. Raises TrialFailedError if it is lost."""
         assert self._lazy_dump is not None
         with self._phase(Phase.COPY):
             for process, what in (
@@ -348,9 +348,9 @@ class _Course:
         )
 
     def _remove_source(self) -> None:
-        """Remove what is left of the source.
+        """Remove everything that is left of the source.
 
-        Raises TrialFailedError if a process of it still exists: then two copies would run.
+        Raises TrialFailedError if one of its processes still exists, since two copies would then run.
         """
         with self._phase(Phase.REMOVAL), ExitStack() as kept:
             held = [os.dup(fd) for fd in self._held]
@@ -365,7 +365,7 @@ class _Course:
             )
 
     def _copy(self, target: InstanceRequest, restore: Restore | None) -> None:
-        """Copy the layer and the files, the memory last."""
+        """Copy the writable layer and the image files to the destination, the memory last."""
         e, images = self._event, self._event.images / "last"
         with self._phase(Phase.COPY):
             assert target.layer is not None
@@ -379,9 +379,9 @@ class _Course:
             self._copy_files(images, memory=True)
 
     def _copy_files(self, images: Path, *, memory: bool) -> None:
-        """Copy the files of a dump, either those of the memory or the others.
+        """Copy the files of a dump: those of the memory, or all others.
 
-        Raises RunError also if a copy is shorter than its file.
+        Raises RunError if copying fails, or if a copy has another size than its file.
         """
         there = self._event.there / images.name
         there.mkdir(exist_ok=True)
@@ -400,7 +400,7 @@ class _Course:
             raise RunError(f"the checkpoint is not copied: {done.failure()}", where=str(parent))
 
     def _failed(self, error: RunError | OSError) -> TrialFailedError:
-        """Let the source go on unless the program runs elsewhere. Return an error that says where."""
+        """Let the source continue if it still exists. Return the error, with where the program now runs."""
         e = self._event
         if self._lazy_dump is not None and self._progress().steps == self._before.steps:
             self._lazy_dump.kill()
@@ -415,14 +415,14 @@ class _Course:
         return TrialFailedError(f"{error.what}; {fate}", where=error.where or str(e.log))
 
     def _takes_steps(self) -> bool:
-        """Return whether the program takes a step within some seconds."""
+        """Return whether the program takes a step within _GOES_ON seconds."""
         steps, end = self._progress().steps, time.monotonic() + _GOES_ON
         while not (on := self._progress().steps > steps) and time.monotonic() < end:
             time.sleep(_LOOK_AGAIN)
         return on
 
     def _thaw(self) -> bool:
-        """Let the source go on if it exists; whether it does. The kernel does not end frozen processes."""
+        """Thaw the source if it exists, since the kernel ends no frozen process. Return whether it exists."""
         e, exists = self._event, await_ends(self._held, 0.0) > 0
         if exists:
             self._backend.thaw(e.host, e.tools, self._source, self._instance)
@@ -435,7 +435,7 @@ class _Course:
         return self._program.progress()
 
     def _wait(self, reached: Callable[[ProgramProgress], bool], failure: str) -> ProgramProgress:
-        """Wait until the program has got that far."""
+        """Wait until `reached` holds for the program's progress. Raises TrialFailedError after LIMIT."""
         end = time.monotonic() + LIMIT
         while not reached(now := self._progress()):
             if self._fetcher is not None and self._fetcher.poll() not in (None, 0):

@@ -27,9 +27,9 @@ class TrialGroup:
 
     order: the block to which the trials belong.
     rng: random numbers for the order in which the trials take turns.
-    fit: in the rehearsal, determines how much work fills a slice of a kernel. It is called with the workload
-        and the jobs of the arms that run it, after they have verified it, and returns units of work by number
-        of ranks.
+    fit: a function that determines how much work fills a slice of a kernel; None except in the rehearsal. It
+        is called with the workload and with the jobs of the arms that run it, after they have verified it. It
+        returns units of work by number of ranks.
     """
 
     node: Node
@@ -50,8 +50,8 @@ class TrialGroup:
 class Cost:
     """Estimated seconds of one arm in one block.
 
-    once: everything except slices and verification.
-    verification: the full, verified runs, one of each kernel.
+    once: everything except the slices and verified runs of kernels.
+    verification: one full, verified run of each kernel.
     slice: one slice of each kernel.
     """
 
@@ -61,12 +61,12 @@ class Cost:
 
 
 EMULATED, EMULATED_FILES = 12.0, 8.0
-"""How many times longer an emulated guest takes for computation, and for files."""
+"""How many times longer an emulated guest takes than bare metal: for computation, and for access to files."""
 
 
 def slowness(arm: Arm, *, files: bool = False) -> float:
-    """Return about how many times longer work takes on an arm than on bare metal: 1 unless its guests are
-    emulated.
+    """Return the estimated factor by which work takes longer on an arm than on bare metal. It is 1 unless the
+    guests of the arm are emulated.
 
     files: whether the work consists of reading and writing files.
     """
@@ -83,7 +83,8 @@ class Subject:
     turns it into a failure of that trial.
     facts: names and metrics for study files; empty for kernels and programs.
     order: subjects with a lower number run first.
-    own_instances: whether it starts all instances that it measures, and needs none of the arms'.
+    own_instances: whether it starts all instances that it measures itself, and needs none of those that run
+        during while_running().
     """
 
     facts: ClassVar[tuple[SubjectFacts, ...]] = ()
@@ -99,8 +100,8 @@ class Subject:
 
     @classmethod
     def methods(cls, backend: Backend) -> tuple[Method, ...]:
-        """Return the methods by which it can measure the instances of a backend, the usual one first; none
-        for a subject without methods."""
+        """Return the methods of checkpoint or migration by which it can measure the instances of a backend,
+        the default first. Empty if the subject has no methods."""
         del backend
         return ()
 
@@ -141,16 +142,18 @@ class Subject:
 
 
 def stays_because(backend: Backend) -> str:
-    """Return why the instances of a backend can be neither checkpointed nor moved, and what helps.
+    """Return why the instances of a backend can be neither checkpointed nor moved, and the remedy.
 
-    It begins with a colon; empty if the backend gives no reason.
+    The text begins with a colon, to be appended to a message. It is empty if the backend gives no reason.
     """
     return f": {backend.stays.reason}; use {backend.stays.remedy}" if isinstance(backend, Stays) else ""
 
 
 def lacks_method(workload: EventSubject, backend: Backend, able: Sequence[Method]) -> str | None:
-    """Return why the instances of a backend do not have the method of a workload; None if they do, or if the
-    workload names none.
+    """Return why the instances of a backend do not support the method of a workload; None if they do, or if
+    the workload names no method.
+
+    able: the methods that they support.
     """
     if workload.method is None or workload.method in able:
         return None

@@ -1,5 +1,4 @@
-"""Density: starts many idle instances at once; measures the time until all of them run, and the memory of
-each."""
+"""Density: starts many idle instances at once; measures their memory and the time until all of them run."""
 
 from __future__ import annotations
 
@@ -27,10 +26,10 @@ DENSITY = SubjectFacts(
 )
 """Metrics of density.
 
-start_all: time until all idle instances run.
-memory: memory of each instance, as charged to its control group.
-density: number of instances that fit into one GiB.
-node_memory: memory of each instance, from the decrease of the machine's available memory.
+start_all: seconds until all idle instances run.
+memory: mean bytes of memory charged to the control group of an instance.
+density: number of instances that fit into one GiB by `memory`.
+node_memory: bytes by which the machine's available memory decreased, divided by the number of instances.
 """
 
 
@@ -55,7 +54,11 @@ class Density(Subject):
 
 
 def _density(trial: Trial, around: Surroundings, subject: EventSubject, n: int) -> list[Row]:
-    """Measure one trial."""
+    """Start the idle instances of one trial, and return its rows.
+
+    around: the guest that encloses the instances, if any.
+    n: number of instances.
+    """
     node = trial.node
     before = _available(node)
     with idle_instances(trial, around, n) as group:
@@ -80,13 +83,16 @@ def _density(trial: Trial, around: Surroundings, subject: EventSubject, n: int) 
 
 
 def _available(node: Node) -> float | None:
-    """Return the bytes of memory available on the machine."""
+    """Return the bytes of memory available on the machine; None if the kernel does not report them."""
     return node_counters(snapshot(node.machine.host).files, local_scale()).get("memory_available")
 
 
 def _memory(node: Node, instance: Instance) -> float | None:
-    """Return the memory charged to an instance's control group. If its first process is in none (native),
-    return the proportional set size of this process."""
+    """Return the bytes of memory charged to an instance's control group; None if they are not known.
+
+    If its first process is in no control group of its own (native), return the proportional set size of this
+    process.
+    """
     host = node.machine.host
     if instance.pid not in cgroups.members(instance.cgroups.values()):
         rollup = host.read(f"/proc/{instance.pid}/smaps_rollup")

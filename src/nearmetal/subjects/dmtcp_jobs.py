@@ -24,12 +24,12 @@ from .progress import ProgramProgress
 from .verified import LEAST_PASSES, Restored, VerifiedProgram, require_right
 
 LIMIT = 120.0
-"""Seconds after which a step of an event has failed."""
+"""Seconds after which a command, or waiting for the job, fails."""
 _ENDED, _GOES_ON = 5.0, 2.0
-"""Seconds to wait for the end of processes, and for a step of a job that may still run."""
+"""Seconds to wait for the end of the source's processes, and for a step of a job that may still run."""
 _LOOK_AGAIN = 0.002
 LAUNCH, RESTART = "launch", "restart"
-"""Names of the output of a job, before and after its restart."""
+"""Parts of the names of a job's output files, before and after its restart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,13 @@ class RestartEvent:
     files in another instance.
 
     here, there: requests for the instances at the source and at the destination.
-    images: an empty directory, which both instances see. DMTCP finds the copies only at the path where it has
-        written the files.
+    images: an empty directory, mounted in both instances. DMTCP restarts a job only from the path to which it
+        wrote the files, so the copies replace the files there.
     program: the job.
     mpi: the MPI that the job is linked with.
-    scratch: directory for files of DMTCP and of MPI, which both instances see.
+    scratch: directory for files of DMTCP and of MPI, mounted in both instances.
     log: directory for the output of DMTCP's programs.
-    notify: called at the begin of each phase.
+    notify: called at the beginning of each phase.
     """
 
     host: Host
@@ -61,9 +61,10 @@ class RestartEvent:
     notify: Callable[[Phase], None] = ignore
 
     def run(self) -> Restored:
-        """Checkpoint and restart once.
+        """Checkpoint and restart the job once. Everything that was started ends before it returns.
 
-        Raises TrialFailedError, which says where the job still runs, RunError and UnavailableError.
+        Raises TrialFailedError if the event fails, which says where the job then runs; RunError and
+        UnavailableError if an instance does not start.
         """
         self.log.mkdir(parents=True, exist_ok=True)
         self._files.mkdir()
@@ -126,7 +127,7 @@ class RestartEvent:
         return stack.enter_context(self.backend.start(self.host, self.tools, own))
 
     def _coordinate(self, instance: Instance, request: InstanceRequest, stack: ExitStack) -> int:
-        """Start a coordinator in an instance, with which it ends. Return its port."""
+        """Start DMTCP's coordinator in an instance until the stack is closed. Return its TCP port."""
         name = f"coordinator.{request.scratch.name}"
         file = self.scratch / f"{request.scratch.name}.port"
         process = self._begin(instance, self.dmtcp.coordinator(file, self._files), name, stack)
@@ -146,9 +147,10 @@ class RestartEvent:
         return process
 
     def _write(self, source: Instance, port: int) -> None:
-        """Write the job to files, and wait until it has ended.
+        """Write the job to files, and wait until its processes have ended.
 
-        Raises RunError if it was not written.
+        port: of DMTCP's coordinator.
+        Raises RunError if not all processes were written, or if they do not end.
         """
         done = self.host.run(source.command(self.dmtcp.checkpoint(port)), timeout=LIMIT, cwd=Path("/"))
         if not done.ok:
@@ -163,9 +165,9 @@ class RestartEvent:
             raise RunError(f"no checkpoint: {why or 'DMTCP has not written all processes'}")
 
     def _copy(self) -> None:
-        """Copy the files, and put the copies in their place.
+        """Copy the files of the checkpoint, and replace them by the copies.
 
-        Raises RunError, OSError.
+        Raises RunError or OSError if this fails.
         """
         copies = self.images / "copies"
         done = self.host.run(["cp", "--archive", str(self._files), str(copies)], timeout=LIMIT, cwd=Path("/"))
@@ -175,7 +177,10 @@ class RestartEvent:
         copies.rename(self._files)
 
     def _failed(self, error: RunError | OSError) -> TrialFailedError:
-        """Return the error, with where the job runs now. DMTCP lets a job go on that it could not write."""
+        """Return the error, with where the job now runs.
+
+        DMTCP lets a job continue that it could not write.
+        """
         steps, end = self.program.progress().steps, time.monotonic() + _GOES_ON
         while not (on := self.program.progress().steps > steps) and time.monotonic() < end:
             time.sleep(_LOOK_AGAIN)
@@ -186,10 +191,11 @@ class RestartEvent:
     def _wait(
         self, job: Process, reached: Callable[[ProgramProgress], bool], name: str, failure: str
     ) -> ProgramProgress:
-        """Wait until the job has got that far.
+        """Wait until the job's progress fulfils `reached`, and return this progress.
 
-        name: of the output of its process.
-        Raises TrialFailedError if it ends before, or does not get there in time.
+        name: LAUNCH or RESTART, by which `job` was started.
+        failure: predicate of the error message, such as "does not start its work".
+        Raises TrialFailedError if the job ends before, or does not get that far within LIMIT seconds.
         """
         end = time.monotonic() + LIMIT
         while not reached(now := self.program.progress()):
@@ -200,7 +206,11 @@ class RestartEvent:
         return now
 
     def _trouble(self, job: Process, name: str, *, late: bool) -> str:
-        """Return why the job does not go on; empty if it may."""
+        """Return why the job will not continue; empty if it may.
+
+        name: LAUNCH or RESTART. A restart that ends with status 0 is no failure; a launch that ends is.
+        late: whether the time limit has passed.
+        """
         printed, status = self._printed(name), job.poll()
         ended = status is not None and (status != 0 or name == LAUNCH)
         if (why := failure_in(printed)) or not (ended or late):
@@ -215,7 +225,7 @@ class RestartEvent:
         return output.read_text(errors="replace") if output.exists() else ""
 
     def _last_step(self) -> float:
-        """Return when the last step of the job was, in seconds of CLOCK_MONOTONIC."""
+        """Return the time of the job's last step, in seconds of CLOCK_MONOTONIC."""
         return time.monotonic() - (time.time() - self.program.last_step())
 
     def _mark(self) -> Mark:

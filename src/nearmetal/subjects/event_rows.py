@@ -1,4 +1,4 @@
-"""Rows of subjects that measure events of the instances, and the estimated cost of an event."""
+"""Rows of a record for subjects that measure events of instances, and the estimated time of a start."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ..model.change import replace
 from ..model.record import STEP, Row, Status
 from ..model.study import Better, EventSubject
 from ..workloads.command import value_row
+from .pace import LEAST_BEHIND
 
 START_SECONDS = 0.004
 """Estimated seconds of one start of an instance, on a machine of the early 2020s."""
@@ -26,7 +27,10 @@ def event_row(subject: EventSubject, metric: str, unit: str, values: Sequence[fl
 
 
 def with_steps(row: Row, phases: Sequence[PhaseTimes]) -> Row:
-    """Return a row with the seconds of the phases that all its events have."""
+    """Return the row with the seconds of each phase as parts. Phases that some event lacks are left out.
+
+    phases: one entry for each value of the row.
+    """
     steps = [one.record() for one in phases]
     names = [name for name in (steps[0] if steps else ()) if all(name in one for one in steps)]
     return replace(row, parts={STEP + name: tuple(one[name] for one in steps) for name in names})
@@ -35,24 +39,20 @@ def with_steps(row: Row, phases: Sequence[PhaseTimes]) -> Row:
 def measured_row(
     subject: EventSubject, metric: str, unit: str, better: Better, value: float | None, why: str
 ) -> Row:
-    """Return a row of one value. It is marked as failed if the value is missing or not above zero, since no
-    ratio can be formed.
+    """Return a row of one value. The row is marked as failed if the value is missing or not above zero, since
+    no ratio can then be formed.
 
-    why: the reason in that case.
+    why: reason to record in that case.
     """
     return value_row(subject.name, metric, unit, better, value if value and value > 0 else None, why)
 
 
 def slowdown_rows(subject: EventSubject, behind: Sequence[float | None]) -> list[Row]:
-    """Return the row of how far a program was behind after each event; none if its pace is not known.
+    """Return the row `slowdown`: the seconds by which a program was behind its pace after each event.
 
-    behind: seconds, of each event.
+    Return no row if its pace is not known for any event. Values below LEAST_BEHIND are replaced by it.
+
+    behind: seconds for each event; None for an event without a known pace.
     """
-    known = [value for value in behind if value is not None]
-    if not known:
-        return []
-    positive = [value for value in known if value > 0]
-    if not positive:
-        why = "the program was not behind its pace"
-        return [measured_row(subject, "slowdown", "s", Better.LOWER, None, why)]
-    return [event_row(subject, "slowdown", "s", positive)]
+    known = [max(value, LEAST_BEHIND) for value in behind if value is not None]
+    return [event_row(subject, "slowdown", "s", known)] if known else []

@@ -25,9 +25,9 @@ COMMAND_LIMIT = 60.0
 
 
 class Exec(Subject):
-    """Runs a command in the first instance of every arm, arm after arm in random order.
+    """Runs a command in the first instance of every arm repeatedly, one arm after the other in random order.
 
-    The first command of each arm only checks whether commands work, and is not counted.
+    The first command of each arm only checks that commands work, and is not counted.
     """
 
     facts = (EXEC,)
@@ -65,9 +65,11 @@ def _try_command(arm: RunningArm) -> None:
 
 
 def _first_instruction(arm: RunningArm) -> float:
-    """Return the seconds from the request to the first instruction of a command.
+    """Run a command in the first instance. Return the seconds from the request to its first instruction.
 
-    The command writes its CLOCK_MONOTONIC, which all instances share with the machine, into a FIFO.
+    The command writes the time of CLOCK_MONOTONIC into a FIFO. Containers share this clock with the machine;
+    the time of a guest is converted to it.
+    Raises TrialFailedError if the command does not report or end in time.
     """
     guest = next(iter(arm.guests), None)
     where = str(arm.trial.log)

@@ -41,20 +41,20 @@ from .tcp_job import job_network
 from .verified import LEAST_PASSES, VerifiedProgram, require_right
 
 LIMIT = 300.0
-"""Seconds after which the job has not begun, or does not go on."""
+"""Seconds after which waiting for progress of the job fails."""
 STEPS_AFTER = 100
-"""Steps of the job after a move, until the move counts as survived."""
+"""Number of steps that the job must take after a move before the move counts as successful."""
 _LOOK_AGAIN = 0.05
 
 
 @dataclass(kw_only=True)
 class GuestJob:
-    """An MPI job while it runs, with one rank in each guest.
+    """A running MPI job with one rank in each guest.
 
-    guests: where the ranks are now.
-    program: its records, as they were last copied out of the guests.
+    guests: the guests that now hold the ranks, by rank.
+    program: the job; its records are the files last copied out of the guests.
     process: mpirun.
-    output: what mpirun prints.
+    output: file with the output of mpirun.
     """
 
     guests: Sequence[Instance]
@@ -63,7 +63,7 @@ class GuestJob:
     output: Path
 
     def progress(self) -> ProgramProgress:
-        """Return how far all ranks are.
+        """Copy the records of all ranks out of the guests, and return the progress of the job.
 
         Raises TrialFailedError if the job has ended, RunError if a guest does not answer.
         """
@@ -76,13 +76,14 @@ class GuestJob:
         return self.program.progress()
 
     def go_on(self, steps: int) -> None:
-        """Wait until the job has taken so many steps. Raises the errors of until()."""
+        """Wait until the job has taken this number of steps since its start. Raises the errors of until()."""
         self.until(lambda now: now.steps >= steps, "does not go on after the move")
 
     def until(self, reached: Callable[[ProgramProgress], bool], failure: str) -> ProgramProgress:
-        """Wait until the job has got that far.
+        """Wait until the job's progress fulfils `reached`, and return this progress.
 
-        Raises TrialFailedError if it does not, and the errors of progress().
+        failure: predicate of the error message, such as "does not start its work".
+        Raises TrialFailedError after LIMIT seconds, and the errors of progress().
         """
         end = time.monotonic() + LIMIT
         while not reached(now := self.progress()):
@@ -95,12 +96,16 @@ class GuestJob:
 def move_guests_of_job(
     trial: Trial, starter: Backend, backend: Migrates, w: EventSubject, count: int
 ) -> tuple[list[Row], Mapping[str, JsonValue]]:
-    """Start an MPI job over guests, one rank in each, and move all of them to spare nodes and back: all are
-    stopped before the first is saved, and all are restored before the first goes on.
+    """Start an MPI job with one rank in each of several guests, and move all guests together.
+
+    The guests move to spare nodes and back. All are stopped before the first is saved, and all are restored
+    before the first continues.
+    Return the rows of the trial, and facts about each move.
 
     starter, backend: the same backend, by its two interfaces.
-    Return the rows of the trial, and facts about each move. Raises UnavailableError, RunError, and
-    TrialFailedError if the job did not go on or came to a wrong answer.
+    count: number of moves.
+    Raises UnavailableError or RunError if a guest cannot be started or moved, and TrialFailedError if the job
+    does not continue or comes to a wrong result.
     """
     ranks, host = w.job_ranks, trial.node.machine.host
     tools = trial.node.software_of(trial.arm).tools
@@ -141,7 +146,10 @@ def _request(trial: Trial, seat: Seat, name: str, rank: int) -> InstanceRequest:
 def _launched(
     trial: Trial, w: EventSubject, network: Network, guests: Sequence[Instance]
 ) -> Iterator[GuestJob]:
-    """Run the job until exit. mpirun runs in the tree of the guests' image, at the hub of their network."""
+    """Start the job, and yield it. It is killed on exit.
+
+    mpirun runs in the root tree of the guests' image and in the hub of their network.
+    """
     node, software = trial.node, trial.node.software_of(trial.arm)
     tools, (size, rate) = software.tools, share_of_rank(w.dirtied, len(guests))
     place = trial.directory / f"{node.label}-{trial.slot}-{next(trial.numbers)}"
@@ -191,10 +199,13 @@ def _moved_together(
     seats: Sequence[Seat],
     number: int,
 ) -> Iterator[list[Moved]]:
-    """Move all guests to other seats, where they run until exit. Each has a thread of its own, since a guest
-    dies with the thread that started it.
+    """Move all guests to other seats, and yield the moves in the order of the ranks. The moved guests end on
+    exit.
 
-    Raises an error with what became of each guest whose move has failed.
+    Each guest is moved by a thread of its own, since a guest dies with the thread that started it.
+    seats: destination of each guest.
+    number: number of the move, for names.
+    Raises an error that says what became of each guest whose move failed.
     """
     host, tools = trial.node.machine.host, trial.node.software_of(trial.arm).tools
     together = Together(len(guests))
@@ -228,7 +239,7 @@ def _moved_together(
 
 
 def _joined(errors: Sequence[NearmetalError]) -> NearmetalError:
-    """Return the first error, which says of all guests what became of them."""
+    """Return one error with the different messages of all errors, and the remedy of the first."""
     words = list(dict.fromkeys(e.what for e in errors))
     if len(words) == 1:
         return errors[0]
@@ -238,8 +249,12 @@ def _joined(errors: Sequence[NearmetalError]) -> NearmetalError:
 
 
 def _rows(w: EventSubject, moves: Sequence[Sequence[Moved]], verified: Mapping[str, JsonValue]) -> list[Row]:
-    """Return the rows of a trial, with a value for each move: that of the guest that took longest; of the
-    bytes, the sum over all guests."""
+    """Return the rows of a trial, with one value for each move. Times are the longest of any guest, bytes the
+    sum over all guests.
+
+    moves: for each move, one entry for each guest.
+    verified: what the job has verified.
+    """
     slowest = [max(moved, key=lambda m: m.total) for moved in moves]
     total = with_steps(event_row(w, "total", "s", [m.total for m in slowest]), [m.phases for m in slowest])
     downtimes = [max(m.downtime or 0.0 for m in moved) for moved in moves]
@@ -252,5 +267,6 @@ def _rows(w: EventSubject, moves: Sequence[Sequence[Moved]], verified: Mapping[s
 
 
 def _facts(moved: Sequence[Moved]) -> JsonValue:
-    """Return what each guest did in one move. Times are in seconds of CLOCK_MONOTONIC."""
+    """Return the facts to be recorded about each guest in one move: `phases` and `stopped` in seconds,
+    `began` as a time of CLOCK_MONOTONIC in seconds."""
     return [{"phases": dict(m.phases.record()), "began": m.began, "stopped": m.stopped} for m in moved]

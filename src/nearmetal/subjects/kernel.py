@@ -1,5 +1,5 @@
-"""Kernels: one MPI launch per arm for all kernels, whose ranks wait for tokens. Slices run in random
-order."""
+"""Kernels: one MPI launch per arm runs all kernels. Its ranks wait for tokens, so that one arm at a time runs
+a slice, in random order."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from .launches.profiles import read_profiles
 from .launches.rank_argv import event_argv
 from .rounds import rounds, sound
 
-#: Seconds on a machine of the early 2020s: an MPI launch, and a slice by transport.
-LAUNCH = 0.12
+#: Seconds on a machine of the early 2020s: an MPI launch, what each emulated guest after the first adds,
+#: and a slice by transport.
+LAUNCH, GUEST_LAUNCH = 0.12, 2.0
 SLICE = {Transport.SHM: 0.0015, Transport.TCP: 0.0025}
 SLICE_OVER_LINKS, MESSAGES_OVER_LINKS, USUAL_RATE = 0.04, 0.05, 125e6
-"""Seconds of a slice between emulated nodes if the study sets its work, and by which a verified run takes
-longer there at least; the rate in B/s of links over which it takes twice as long."""
+"""Estimates for emulated nodes: seconds of a slice whose work the study sets; seconds that are added to every
+verified run; rate of links, in B/s, at which and below which a verified run takes twice as long."""
 TIME_OUT = 0.2
-"""Least seconds until Linux sends a lost packet again, if the study sets no other."""
+"""Linux's minimum TCP retransmission timeout in seconds, for studies that set no other."""
 VERIFY = {
     "cg": (0.02, 0.1, 0.3, 10.0, 30.0),
     "ep": (0.02, 0.04, 0.3, 1.2, 5.0),
@@ -44,17 +45,17 @@ VERIFY = {
     "lu": (0.03, 0.5, 3.0, 14.0, 55.0),
     "mg": (0.02, 0.05, 0.4, 2.0, 16.0),
 }
+"""Estimated seconds of one full verified run, by kernel, for each of CLASSES."""
 SLOW_VERIFICATION = (0.03, 0.5, 4.0, 18.0, 75.0)
-"""Seconds of one full verified run by kernel, for each of the classes, and those of any other kernel that has
-classes."""
+"""The same for kernels with classes that are not in VERIFY."""
 SHORT_VERIFICATION = 0.015
-"""Seconds of one full verified run of a kernel without a class."""
+"""Estimated seconds of one full verified run of a kernel without classes."""
 
 
 class KernelJob:
     """The ranks of one arm, which wait for tokens.
 
-    guard: turns an error into the trial's failure, and ends the ranks.
+    guard: context manager that turns an error into a failure of the trial, and then ends the ranks.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class KernelJob:
     ) -> None:
         """Create the job of one arm.
 
-        kernels: the workloads that the ranks run, by their numbers in the job.
+        kernels: the workloads that the ranks run; a kernel's index is its number in the job.
         profiles: directory into which the ranks write their profiles; None if the study does not request any.
         """
         self.metered, self.job = metered, job
@@ -78,12 +79,12 @@ class KernelJob:
         return self.trial.arm.placement.ranks
 
     def await_ready(self, limit: float, begin: float) -> None:
-        """Wait until all ranks are waiting for tokens, and check their places and their transport.
+        """Wait until all ranks are waiting for tokens. Record and check their CPUs and their transport.
 
-        limit: seconds.
-        begin: start of the launch, monotonic seconds.
+        limit: time limit in seconds.
+        begin: start of the launch, in seconds of CLOCK_MONOTONIC.
 
-        Raises TrialFailedError.
+        Raises TrialFailedError if the ranks are not ready in time, or not placed as the study requests.
         """
         arm, found = self.metered.running, self.trial.found
         ready = self.job.ready(limit)
@@ -109,21 +110,22 @@ class KernelJob:
     def slice(self, workload: KernelWorkload, units: int) -> SliceLine:
         """Run one slice.
 
-        Raises TrialFailedError.
+        units: amount of work, in units of the kernel.
+        Raises TrialFailedError if the ranks end or do not answer in time.
         """
         return self.job.slice(self._kernels.index(workload), units)
 
     def verify(self, workload: KernelWorkload) -> VerifyLine:
         """Run a kernel in full, with its verification.
 
-        Raises TrialFailedError.
+        Raises TrialFailedError if the ranks end or do not answer in time.
         """
         return self.job.verify(self._kernels.index(workload))
 
     def end(self) -> None:
         """Wait until the ranks have ended, and read their profiles.
 
-        Raises TrialFailedError.
+        Raises TrialFailedError if they fail or do not end in time, or if a profile is missing.
         """
         arm = self.metered.running
         self.job.ended()
@@ -155,7 +157,7 @@ class Kernels(Subject):
         del design
         slow = slowness(arm)
         return Cost(
-            once=slow * LAUNCH,
+            once=slow * LAUNCH + ((arm.placement.instances - 1) * GUEST_LAUNCH if slow > 1 else 0.0),
             verification=slow * sum(_verification_seconds(w, arm) for w in workloads),
             slice=slow * sum(_slice_seconds(w, arm) for w in workloads),
         )
@@ -188,7 +190,7 @@ class Kernels(Subject):
 
     @contextmanager
     def _job(self, metered: MeteredArm) -> Iterator[KernelJob]:
-        """Launch nm-micro with all kernels of an arm. Its ranks end on exit."""
+        """Launch nm-micro with all kernels of an arm, and yield the job. Its ranks are ended on exit."""
         arm, trial, node = metered.running, metered.running.trial, metered.running.node
         place, network = arm.placement, trial.network
         kernels = [w for w in self.workloads if trial.takes(w)]
@@ -223,8 +225,12 @@ class Kernels(Subject):
             yield KernelJob(metered, kernels, job, launch.profiles)
 
     def _run_kernel(self, workload: KernelWorkload, every: Mapping[str, KernelJob]) -> None:
-        """Verify the kernel or warm it up on every arm. Then run slices in random order, never two at the
-        same time."""
+        """Measure one kernel on all arms, and add its rows to the trials.
+
+        Each arm first verifies the kernel, or runs slices that are discarded. Then the arms run timed slices
+        in random order, never two at the same time.
+        every: the jobs by trial id.
+        """
         group, name = self.group, workload.name
         work = group.order.work.get(name, {})
         wanted = group.order.slices.get(name, group.design.slices or REHEARSED_SLICES)
@@ -264,7 +270,7 @@ class Kernels(Subject):
 
 
 def _verification_seconds(workload: KernelWorkload, arm: Arm) -> float:
-    """Return the estimated seconds of one full verified run on bare metal."""
+    """Return the estimated seconds of one full verified run on the placement of an arm, on bare metal."""
     size, seconds = str(workload.params.get("class")), SHORT_VERIFICATION
     if size in CLASSES:
         seconds = VERIFY.get(workload.kernel, SLOW_VERIFICATION)[CLASSES.index(size)]
@@ -274,9 +280,10 @@ def _verification_seconds(workload: KernelWorkload, arm: Arm) -> float:
 
 
 def _slice_seconds(workload: KernelWorkload, arm: Arm) -> float:
-    """Return the estimated seconds of one slice on bare metal.
+    """Return the estimated seconds of one slice on the placement of an arm, on bare metal.
 
-    Of a message longer than the queue of a link, packets are lost, and are sent again after a time-out.
+    A message longer than the queue of an emulated link loses packets, which are sent again only after a
+    timeout.
     """
     ranks, queue = arm.placement.ranks, arm.placement.link.queue
     if arm.placement.emulated and queue is not None and int(workload.params.get("bytes", 0)) > queue:
@@ -300,7 +307,10 @@ def _sound(jobs: Mapping[str, KernelJob]) -> list[KernelJob]:
 
 
 def _fifos(arm: RunningArm, directory: Path) -> Iterator[tuple[RemoteInstance, Path, bool]]:
-    """Return the FIFOs of a job, to and from the guests of its ranks."""
+    """Yield the FIFOs that connect a job with the guests of its ranks.
+
+    Each is (guest or enclosing machine, path, whether data flows into it).
+    """
     tasks = arm.placement.tasks
     for number, guest in enumerate(arm.guests):
         for rank in range(number * tasks, (number + 1) * tasks):

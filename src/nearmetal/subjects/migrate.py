@@ -1,5 +1,5 @@
-"""Migration: how long a running instance takes to move to another place, and how long it stands still or
-nobody answers meanwhile."""
+"""Migration: how long a running instance takes to move to another place, and for how long it stands still or
+does not answer its clients."""
 
 from __future__ import annotations
 
@@ -68,37 +68,37 @@ MIGRATE = SubjectFacts(
     usual=2,
     keys=MOVING_KEYS,
 )
-"""Metrics of migrate.
+"""Metrics of migrate. Times are in seconds.
 
-total: from the request until the source is not needed any more.
-stopped: from the stop at the source to the resumption at the destination; of processes until their program
-    takes its next step.
-downtime: standstill as the mechanism reports it; of guests only.
-silence: longest time without an answer for a client, less that of the same probe without a move; at least
-    the resolution of the probe. Of guests only: processes are moved without an address. Of a rank of a job:
-    the longest time that another rank waits (tcp_job.JobView).
-unanswered: requests of the client without an answer × the time until the next was due, less those that the
-    same probe loses without a move; at least one period. Of guests only.
-slowdown: seconds by which the program in the instance is behind its own pace afterwards, the standstill
-    included; not of a program that hardly does anything. Of a rank: the whole job.
+total: time from the request until the source is no longer needed.
+stopped: time from the stop at the source to the resumption at the destination; for processes, to the next
+    step of their program.
+downtime: standstill as the hypervisor reports it. Guests only.
+silence: longest time without an answer to the client of the probe, minus the same without a move; at least
+    the resolution of the probe. Guests only, since processes are moved without an address. For a rank of a
+    job: the longest time that another rank waits (tcp_job.JobView).
+unanswered: sum, over the client's requests without an answer, of the time until the next request was due,
+    minus the same without a move; at least one period of the probe. Guests only.
+slowdown: time by which the program in the instance is behind its usual pace afterwards, including the
+    standstill; not measured if the program does too little to have a pace. For a rank: that of the whole job.
 sent: bytes sent, or written to files and copied.
 """
 BOOT_SECONDS, RESTORE_SECONDS, MOVE_SECONDS = 10.0, 2.5, 1.0
-"""Estimated seconds of the start of a guest with the floor of its probe, by boot and from a checkpoint.
-MOVE_SECONDS: of a move."""
-JOB_SECONDS = 2.5
-"""Estimated seconds of a job around a move of one rank: its start, and the floor of the silence."""
+"""Estimated seconds: of the start of a guest by boot, and from a checkpoint, both with a first probe that no
+move disturbs; and of one move."""
+JOB_SECONDS = 1.7
+"""Estimated seconds that the start and the undisturbed run of a job add to the move of one of its ranks."""
 END_SECONDS = 60.0
 MOVE_KIND = "between two seats"
-"""Kind of the moves by which predictions are corrected (lifecycle.PastMove)."""
+"""Kind of these moves (lifecycle.PastMove): only past moves of one kind correct a prediction."""
 
 
 class Migrate(Subject):
-    """Boots a guest for each arm, one arm after the other in random order, and moves it to and fro. An
-    instance whose processes are moved is started for each move.
+    """Moves instances, one arm after the other in random order.
 
-    A program inside writes memory and checks it. An instance whose program finds a wrong page, has stood
-    still for good or answers twice fails its trial.
+    A guest is started once and moved back and forth. An instance moved by CRIU or DMTCP is started anew for
+    each move. A program in the instance writes to its memory and verifies it. The trial fails if a page is
+    wrong, if the program does not continue, or if two copies of the instance answer.
     """
 
     facts = (MIGRATE,)
@@ -150,7 +150,8 @@ class Migrate(Subject):
             processes = w.method is not None and w.method.of_processes
             boot, each = (0.0, EVENT_SECONDS) if processes else (start, MOVE_SECONDS)
             each += JOB_SECONDS if w.extent is Extent.RANK else 0.0
-            once += boot * w.job_ranks + w.count_in(design) * each
+            # Guests of one job are restored at the same time; the boots of several take turns on the CPUs.
+            once += boot * (1 if restored else w.job_ranks) + w.count_in(design) * each
         return Cost(once=once)
 
     def before_start(self) -> None:
@@ -161,7 +162,7 @@ class Migrate(Subject):
 
     @classmethod
     def _method(cls, w: EventSubject, backend: Backend) -> Method:
-        """Return the method of a workload; the usual one of the backend if it names none."""
+        """Return the method of a workload, or the backend's default method if the workload names none."""
         if w.method is None and w.extent is Extent.JOB and isinstance(backend, Migrates):
             return Method.OFFLINE
         return w.method or cls.methods(backend)[0]
@@ -186,9 +187,10 @@ class Migrate(Subject):
 
 
 def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubject, count: int) -> None:
-    """Add the rows of one workload to a trial.
+    """Start a guest, move it `count` times, and add the rows and facts of the workload to the trial.
 
     starter, backend: the same backend, by its two interfaces.
+    Raises UnavailableError, RunError, or TrialFailedError if the guest does not survive a move.
     """
     node, environment = trial.node, trial.arm.environment
     method, limit = w.method or Method.PRECOPY, w.most_downtime
@@ -269,10 +271,10 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
 
 @dataclass(frozen=True, kw_only=True)
 class _Plan:
-    """What was chosen for one move, and why.
+    """The method that was chosen for one move, and its predictions.
 
-    rest: seconds of the downtime that pre-copy may spend on the rest of the memory.
-    prediction: of the chosen method; `uncorrected` before it was corrected by the moves before.
+    rest: seconds of the downtime in which pre-copy may send the last part of the memory.
+    prediction, uncorrected: for the chosen method, with and without a correction by earlier moves.
     """
 
     choice: Choice
@@ -281,7 +283,7 @@ class _Plan:
     uncorrected: Prediction
 
     def record(self, moved: Moved) -> dict[str, JsonValue]:
-        """Return the prediction beside what was measured. What has no end is null."""
+        """Return the predicted [low, value, high] and measured times in seconds. An infinite time is null."""
         return {
             "chosen": self.choice.method.value,
             "reason": self.choice.reason,
@@ -307,9 +309,9 @@ def _ends(e: Estimate) -> list[JsonValue]:
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """What is expected of a move by each method.
+    """Predictions of one move, by method.
 
-    uncorrected: before they were corrected by the moves before.
+    corrected, uncorrected: with and without a correction by the results of earlier moves.
     """
 
     corrected: Mapping[Method, Prediction]
@@ -325,10 +327,11 @@ def predicted(
     bound: float,
     bandwidth: float | None,
 ) -> Predictions:
-    """Sample the memory of a guest, and predict its move by each method.
+    """Sample the memory of a guest, and predict its move by each method. Raises UnavailableError or RunError.
 
-    bound: seconds of downtime that are allowed.
-    bandwidth: most bytes per second; None for no limit.
+    past: earlier moves, by which the predictions are corrected.
+    bound: allowed downtime in seconds.
+    bandwidth: limit in bytes per second; None for no limit.
     """
     sample = backend.sample_memory(instance)
     assert backend.costs.bandwidth is not None
@@ -347,7 +350,8 @@ def predicted(
 def _planned(
     backend: Backend, environment: Environment, instance: Instance, w: EventSubject, past: Sequence[PastMove]
 ) -> _Plan:
-    """Predict every method that can move a guest, and choose one."""
+    """Predict a move of a guest by every method, and choose one. Raises UnavailableError if none can be
+    used."""
     assert isinstance(backend, Migrates) and isinstance(backend, Predictable)
     limit = w.most_downtime
     expected = predicted(backend, backend.moves_by, instance, past, bound=limit, bandwidth=w.bandwidth)
@@ -384,10 +388,10 @@ def _facts(method: Method, moved: Moved, seen: ProbeResult, stream: ProbeResult)
 
 
 def endless_rows(w: EventSubject, why: str) -> list[Row]:
-    """Return the rows of a trial whose move did not converge, so that the other workloads of its arm are
-    measured nevertheless.
+    """Return failed rows for all metrics of a workload whose move did not converge. The trial itself does not
+    fail, so that the other workloads of its arm are still measured.
 
-    why: what the mechanism says.
+    why: message of the hypervisor.
     """
     units = {metric: "B" if metric == "sent" else "s" for metric in MIGRATE.metrics}
     return [measured_row(w, metric, unit, Better.LOWER, None, why) for metric, unit in units.items()]
@@ -400,11 +404,12 @@ def _rows(
     floor: ProbeResult,
     verified: Mapping[str, JsonValue],
 ) -> list[Row]:
-    """Return the rows of a trial. What the mechanism gives as zero has a failed row.
+    """Return the rows of a trial. A metric that is zero in every move gets a failed row.
 
-    slower: seconds by which the program was behind after each move.
-    floor: of the probe. No silence is shorter than what the probe can tell apart.
-    verified: what the program found afterwards.
+    moves: each move, with the answers that its client missed.
+    slower: seconds by which the program was behind after each move; None if not known.
+    floor: result of the probe without a move. Silences are recorded as no shorter than its resolution.
+    verified: what the program has verified afterwards.
     """
     timed = [m for m, _ in moves]
     downtimes = [m.downtime for m in timed if m.downtime]
@@ -427,9 +432,9 @@ def _row_of(w: EventSubject, metric: str, values: Sequence[float], why: str) -> 
 
 
 def _verify(program: Process, output: Path) -> Mapping[str, JsonValue]:
-    """Return what the program in the guest found when it verified its memory.
+    """End the program in the guest, and return what it has verified.
 
-    Raises TrialFailedError unless it still runs, and ends with the right answer.
+    Raises TrialFailedError if it does not end within END_SECONDS, fails, or found a wrong page.
     """
     before = written_pages(output)
     interrupt(program)

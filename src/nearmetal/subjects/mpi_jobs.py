@@ -1,4 +1,4 @@
-"""A whole MPI job in one instance, mpirun and all of its ranks, that is checkpointed and restored."""
+"""Checkpoint and restore of a whole MPI job, mpirun and all of its ranks, that runs in one instance."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from .verified import VerifiedProgram
 
 
 def methods_of_extent(w: EventSubject, backend: Backend, able: tuple[Method, ...]) -> tuple[Method, ...]:
-    """Return the methods by which the workload's extent can be saved: those of the backend, and DMTCP for a
-    whole job in instances whose checkpoints hold connections.
+    """Return the methods by which a workload can save an instance, a rank or a job, as its extent requests.
 
-    able: methods of the backend for one instance.
+    These are the methods of the backend. For a whole job, DMTCP is added if checkpoints of the backend's
+    instances include TCP connections.
+    able: methods of the backend.
     """
     jobs = w.extent is Extent.JOB and isinstance(backend, HoldsConnections)
     return (*able, Method.DMTCP) if jobs else able
 
 
 def unable_to_hold_job(w: EventSubject, backend: Backend) -> str | None:
-    """Return why no whole MPI job can be checkpointed in an instance of a backend; None if it can."""
+    """Return why a whole MPI job in instances of a backend cannot be checkpointed; None if it can."""
     if isinstance(backend, Migrates):
         if w.method in (None, Method.OFFLINE):
             return None
@@ -48,9 +49,12 @@ def unable_to_hold_job(w: EventSubject, backend: Backend) -> str | None:
 
 
 def share_of_rank(dirtied: tuple[int, int], ranks: int) -> tuple[int, int]:
-    """Return what one rank writes to, in bytes, and how fast, in bytes per second.
+    """Divide a working set and its dirty rate by the number of ranks.
 
-    It is a page at least. A rate becomes 0, which means as fast as it can, only if it is 0 for all ranks.
+    dirtied: bytes that all ranks write to, and bytes of pages that they write per second (0: as fast as they
+        can).
+    Return the same for one rank. The working set is at least one page. The rate is rounded up, so that it
+    never becomes 0 by the division.
     """
     size, rate = dirtied
     return max(getpagesize(), size // ranks), -(-rate // ranks)
@@ -64,10 +68,11 @@ def job_program(
     dirtied: tuple[int, int],
     more: Mapping[str, str] | None = None,
 ) -> VerifiedProgram:
-    """Return the MPI program that verifies itself, with its mpirun.
+    """Return nm-job, an MPI program that verifies its own memory, with the command line of its mpirun.
 
-    memory, dirtied: as of verified.keeper(), of all ranks together.
-    more: further environment variables, which replace those of the launch.
+    record: path of the ranks' records without the number of the rank.
+    memory, dirtied: as for verified.keeper(), but for all ranks together.
+    more: further environment variables; they override those of the launch.
     """
     software, ranks = trial.node.software_of(trial.arm), w.job_ranks
     scratch = record.parent / "mpi"

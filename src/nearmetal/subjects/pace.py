@@ -1,4 +1,4 @@
-"""How far a program in an instance falls behind its own pace while the instance is checkpointed or moved."""
+"""How far a program falls behind its usual pace while its instance is checkpointed or moved."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from pathlib import Path
 from ..lifecycle import Phase
 
 LEAST_WORK = 50
-"""Units of work from which the pace of a program is known."""
+"""Units of work that a program must do before its pace counts as known."""
+LEAST_BEHIND = 0.05
+"""Seconds between two progress lines. A program that is behind by less is recorded as behind by this: the
+value cannot be told from zero, and there are no ratios with zero."""
 _LINES = 8
-"""Progress lines, one each 50 ms, that must arrive before a mark: those of a stopped instance may still be
-under way, and the pace is that between two marks."""
+"""Number of progress lines that must arrive before a mark is made. Older lines may arrive late after the
+instance was stopped, and would give a wrong pace."""
 _PATIENCE = 2.0
 _LOOK_AGAIN = 0.002
 _WRITTEN = '{"written"'
@@ -23,22 +26,26 @@ _WRITTEN = '{"written"'
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """How much a program had done at a time of CLOCK_MONOTONIC, in units of its own."""
+    """The amount of work that a program had done at a certain time.
+
+    at: seconds of CLOCK_MONOTONIC.
+    work: in units of the program, such as steps or pages.
+    """
 
     at: float
     work: int
 
 
 def ignore(_: Phase) -> None:
-    """Do nothing at the begin of a phase."""
+    """Do nothing at the beginning of a phase."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseTimer:
     """Measures the phases of a checkpoint.
 
-    notify: called at the begin of each phase.
-    seconds: spent in each phase so far.
+    notify: called at the beginning of each phase.
+    seconds: time spent in each phase so far.
     """
 
     notify: Callable[[Phase], None] = ignore
@@ -46,7 +53,7 @@ class PhaseTimer:
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
-        """Add the seconds of the body to a phase, which may occur more than once."""
+        """Add the duration of the with block to a phase. A phase may occur more than once."""
         begin = time.monotonic()
         self.notify(phase)
         yield
@@ -54,24 +61,27 @@ class PhaseTimer:
 
 
 def pace(begin: Mark, end: Mark) -> float | None:
-    """Return the units of work that a program does in a second; None if it did too little to know."""
+    """Return the units of work that a program did per second between two marks; None if it did less than
+    LEAST_WORK."""
     work, seconds = end.work - begin.work, end.at - begin.at
     return work / seconds if work >= LEAST_WORK and seconds > 0 else None
 
 
 def behind(usual: float | None, before: Mark, after: Mark) -> float | None:
-    """Return by how many seconds a program is behind: the time between two marks, less the time that it would
-    have taken for its work at its usual pace.
+    """Return by how many seconds a program is behind: the time between two marks, minus the time that the
+    program would have needed for its work at its usual pace.
 
-    usual: units of work per second; None if it is not known, and then neither is the result.
+    usual: usual pace in units of work per second. If it is None (not known), so is the result.
     """
     return None if usual is None else after.at - before.at - (after.work - before.work) / usual
 
 
 def marked(output: Path) -> Mark:
-    """Wait for progress lines of nm-probe dirty, and return how many pages it has written by then.
+    """Wait for further progress lines of nm-probe dirty, and return how many pages it has written by then.
 
-    Without further lines the mark is made after two seconds: the program writes hardly anything.
+    If too few lines arrive within two seconds, the mark is made nevertheless, since such a program hardly
+    writes anything.
+    output: file with the program's output.
     """
     seen, end = sum(1 for _ in _progress(output)), time.monotonic() + _PATIENCE
     while True:

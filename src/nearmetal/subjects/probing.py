@@ -1,4 +1,4 @@
-"""The probe of a moving instance: a responder inside, and a client outside (kernels/probe)."""
+"""The probe of a moving instance: a responder in the instance, and a client outside of it (kernels/probe)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from ..network.build import Network
 
 PORT = 7007
 PERIODS = (0.5e-3, 2e-3, 8e-3, 20e-3)
-"""Seconds between two requests during a silence, the wanted time first. Longer ones are for instances that
-lose requests at rest, as emulated guests do."""
+"""Seconds between two requests while no answers come. The first is preferred. The longer ones are for
+instances that lose requests even without a move, as emulated guests do."""
 AT_REST = 5e-3
-"""Seconds between two requests while answers come, unless PERIODS has a longer time. Measured
-on a virtual machine: client and responder 0.9 and 0.6 % of a core, and 5.8 and 2.0 % with a request each
-500 µs."""
+"""Minimum seconds between two requests while answers come. Measured on a virtual machine, client and
+responder then take 0.9 and 0.6 % of a core; with a request every 500 µs they take 5.8 and 2.0 %."""
 FLOOR_SECONDS = 1.0
 TCP_EVERY = 20e-3
 LINGER = 3.0
@@ -34,9 +33,10 @@ READY_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """A probe whose responder runs.
+    """A probe whose responder is running.
 
-    directory: for logs.
+    address: IP address of the responder.
+    directory: directory for logs.
     """
 
     host: Host
@@ -46,8 +46,11 @@ class Probe:
     directory: Path
 
     def floor(self) -> ProbeResult:
-        """Probe while no event happens. Return the result at the shortest period at which no request is lost,
-        or at the longest period if some requests are lost at every one."""
+        """Probe the instance without a move. Return the result for the shortest of PERIODS at which no
+        request is lost, or for the longest if requests are lost at each of them.
+
+        Raises RunError or TrialFailedError if the client fails.
+        """
         for period in PERIODS:
             asking = self.begin(period, FLOOR_SECONDS)
             seen = evaluate(asking.end(early=False).udp, period, at_rest(period))
@@ -56,7 +59,12 @@ class Probe:
         return seen
 
     def begin(self, period: float, seconds: float = MOST_SECONDS) -> Client:
-        """Start a client that sends requests for some seconds, or until end()."""
+        """Start a client, and return it when it has begun to send requests.
+
+        period: seconds between two requests during a silence.
+        seconds: time after which the client ends, if Client.end() has not ended it before.
+        Raises TrialFailedError if it does not start.
+        """
         number = f"{time.monotonic_ns()}"
         out, output = self.directory / f"probe.{number}.log", self.directory / f"probe.{number}.txt"
         argv = self.network.hub_command(client(self.tools, self.address, period, seconds, out))
@@ -74,8 +82,8 @@ def client(tools: Tools, address: str, period: float, seconds: float, out: Path)
     """Return the command line of the client.
 
     period: seconds between two requests during a silence.
-    seconds: after which it ends.
-    out: its log.
+    seconds: time after which the client ends.
+    out: file to which it writes its log.
     """
     times = {
         "--period": period,
@@ -90,7 +98,7 @@ def client(tools: Tools, address: str, period: float, seconds: float, out: Path)
 
 
 def at_rest(period: float) -> float:
-    """Return the time between two requests while answers come.
+    """Return the seconds between two requests while answers come.
 
     period: seconds between two requests during a silence.
     """
@@ -104,7 +112,12 @@ def responder(tools: Tools) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """A client that sends requests."""
+    """A running client of the probe.
+
+    out: file to which it writes its log.
+    output: file with its standard output and error.
+    seconds: time after which it ends by itself.
+    """
 
     process: Process
     out: Path
@@ -112,9 +125,10 @@ class Client:
     seconds: float
 
     def end(self, *, early: bool) -> ProbeLog:
-        """Wait until it has ended, and return its log.
+        """Wait until the client has ended, and return its log.
 
-        early: whether to end it now, instead of after its time.
+        early: whether to end it now instead of after its time.
+        Raises RunError if it fails or does not end.
         """
         try:
             if early:
@@ -130,14 +144,15 @@ class Client:
 
 
 def interrupt(process: Process) -> None:
-    """Ask a program to write its results and end."""
+    """Send SIGTERM to a program of nearmetal, which then writes its results and ends."""
     os.kill(process.pid, signal.SIGTERM)
 
 
 def await_words(process: Process, output: Path, words: str) -> None:
-    """Wait until a program has written some words.
+    """Wait until the output of a program contains `words`.
 
-    Raises TrialFailedError if it ends before, or does not write them in time.
+    output: file to which the program writes.
+    Raises TrialFailedError if the program ends before, or if READY_SECONDS pass.
     """
     end = time.monotonic() + READY_SECONDS
     while words not in (text := output.read_text(errors="replace") if output.exists() else ""):
@@ -153,9 +168,11 @@ def await_words(process: Process, output: Path, words: str) -> None:
 def program_inside(
     host: Host, instance: Instance, argv: Sequence[str], output: Path, words: str
 ) -> Iterator[Process]:
-    """Run a program in an instance until exit.
+    """Start a program in an instance, and yield its process when it is ready. It is killed on exit.
 
-    words: what it writes when it is ready.
+    output: file for the program's standard output and error.
+    words: text that the program writes when it is ready.
+    Raises TrialFailedError if it does not become ready.
     """
     process = host.start(instance.command(argv), stdout=output, stderr=output, cwd=Path("/"))
     try:

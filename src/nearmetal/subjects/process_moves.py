@@ -1,4 +1,4 @@
-"""Moves of processes by CRIU or DMTCP: an instance with a program, or with a whole MPI job."""
+"""Moves of an instance with a program, and moves of whole MPI jobs."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ from .verified import Restored
 def moves_of_processes(
     trial: Trial, w: EventSubject, count: int
 ) -> tuple[list[Row], Mapping[str, JsonValue]]:
-    """Move an instance several times. Return the rows of the trial, and what is recorded beside them.
+    """Move an instance several times. Return the rows of the trial, and the facts to be recorded with them.
 
-    w: with a method.
-    Raises UnavailableError if the environment or this machine cannot, RunError and TrialFailedError.
+    w: the workload, whose method is set.
+    count: number of moves; each starts a new instance.
+    Raises UnavailableError if the environment or this machine does not support it; RunError and
+    TrialFailedError if a move fails.
     """
     criu = find_criu(trial.node.machine.host)
     moved = [_move(trial, criu, w) for _ in range(count)]
@@ -48,10 +50,12 @@ def moves_of_processes(
 
 
 def moves_of_job(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row], Mapping[str, JsonValue]]:
-    """Move a whole MPI job several times: an instance with all its processes, or guests with a rank in each.
-    Return the rows of the trial, and what is recorded beside them.
+    """Move a whole MPI job several times: one instance with all its processes or, if the instances are
+    guests, several guests with one rank in each.
 
+    Return the rows of the trial, and the facts to be recorded with them.
     w: the workload, whose method is set.
+    count: number of moves.
     Raises the errors of moves_of_processes() and move_guests_of_job().
     """
     backend = trial.node.backends[trial.arm.environment.backend]
@@ -62,8 +66,11 @@ def moves_of_job(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row], 
 
 
 def _move(trial: Trial, criu: Criu | Unavailable, w: EventSubject) -> Restored:
-    """Move an instance once. A job goes to another emulated node if its instance can have an address on both;
-    other instances have no address."""
+    """Move an instance once. An instance with a job moves to another emulated node if it can keep its address
+    there; all other instances have no address, and stay on their node.
+
+    criu: the result of find_criu().
+    """
     backend = trial.node.backends[trial.arm.environment.backend]
     attachment = trial.arm.environment.attachment
     carried = isinstance(backend, HoldsConnections) and attachment in backend.restored_at
@@ -78,7 +85,7 @@ def _move(trial: Trial, criu: Criu | Unavailable, w: EventSubject) -> Restored:
 
 
 def _move_job(trial: Trial, criu: Criu | Unavailable, w: EventSubject, network: Network) -> Restored:
-    """Move a job from the first seat of a network to the second."""
+    """Move an instance with a job from the first seat of a network to the second."""
     host, tools = trial.node.machine.host, trial.node.software_of(trial.arm).tools
     here, there = network.seats
     request = replace(seated_request(trial, here, name=w.name), binds=(trial.directory, tools.directory))

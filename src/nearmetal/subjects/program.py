@@ -16,16 +16,17 @@ from .launches.command import run_command
 from .rounds import rounds, shuffled
 
 VECTORS = 16.0
-"""How many times more an emulator slows down tuned vector code than other work."""
-TCP = 3.0
-"""How many times longer messages of an application take over TCP than through shared memory."""
+"""Factor by which an emulator slows down tuned vector code more than other work."""
+TCP, GUESTS = 3.0, 6.0
+"""Factors by which messages of an application take longer than through shared memory: over TCP, and over TCP
+between emulated guests."""
 
 
 class Programs(Subject):
-    """Measures programs, which cannot be divided into slices. In each round, every arm runs the program once,
-    in random order.
+    """Measures programs, which cannot be divided into slices.
 
-    The values of all rounds are in one row per metric, like those of slices.
+    A trial runs each program Design.runs times. For each run, all arms run the program one after the other in
+    random order. A metric has one row, with the values of all runs.
     """
 
     order = 4
@@ -60,14 +61,15 @@ class Programs(Subject):
 
 
 def _seconds(workload: CommandWorkload | ApplicationWorkload, arm: Arm) -> float:
-    """Return the estimated seconds of one run."""
+    """Return the estimated seconds of one run on an arm."""
     if isinstance(workload, CommandWorkload):
         return workload.usual_time * slowness(arm)
     known, given, ranks = application(workload.application), choices(workload), arm.placement.ranks
     waiting, vectorised = known.waiting(given), known.vectorised(given, ranks)
     slow = slowness(arm, files=known.of_files)
     vectors = vectorised * (slow * VECTORS if slow > 1 else 1.0)
-    further = 0.0 if arm.transport is Transport.SHM else (TCP - 1) * known.messages(given, ranks)
+    path = 1.0 if arm.transport is Transport.SHM else GUESTS if slow > 1 else TCP
+    further = (path - 1) * known.messages(given, ranks)
     other = (known.seconds(given, ranks) + further - waiting - vectorised) * slow
     return waiting + _tasks_on_a_cpu(arm) * (other + vectors)
 
@@ -84,10 +86,11 @@ def _run_once(metered: MeteredArm, workload: CommandWorkload | ApplicationWorklo
 
 
 def merged_rounds(rounds: Sequence[tuple[Row, ...]]) -> list[Row]:
-    """Return the rows of all rounds together. A metric fails if it failed in one round.
+    """Merge the rows of several runs of a program into one row per metric, with the values of all runs.
 
-    A metric, or a part of the time, that a round did not measure is left out: a program with threads, for
-    example, has parts only in rounds in which it took less CPU time than wall time.
+    A metric that failed in one run has failed. A metric that was not measured in every run is left out, and
+    so is a part of the time: a program with threads, for example, has parts only in runs in which it took
+    less CPU time than wall time.
     """
     if len(rounds) == 1:
         return list(rounds[0])

@@ -1,5 +1,5 @@
-"""Progress of nm-keeper, the program that verifies its memory in an instance that is checkpointed
-(kernels/keeper)."""
+"""Progress of nm-keeper (kernels/keeper), a program that verifies its own memory while its instance is
+checkpointed or moved."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ _RECORD = struct.Struct("=5Q")
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramProgress:
-    """The record of nm-keeper.
+    """The record of nm-keeper, or of several such processes together.
 
+    steps: number of steps; the program takes one about every millisecond.
     passes: number of times that it has verified all its memory.
     wrong: number of pages whose content was wrong.
     gap: longest time between two steps, in seconds.
-    strange: number of times that another process had written its record.
+    strange: number of times that the record was not what the program had written, since another copy of the
+        program had overwritten it.
     """
 
     steps: int = 0
@@ -28,7 +30,7 @@ class ProgramProgress:
 
 
 def read_progress(record: Path) -> ProgramProgress:
-    """Return the progress of a program; no steps if it has not written its record yet."""
+    """Read the record of a program. All numbers are zero if it has not written its record yet."""
     try:
         steps, passes, wrong, gap, strange = _RECORD.unpack(record.read_bytes())
     except (OSError, struct.error):

@@ -41,15 +41,15 @@ from .tcp_job import JobView, TcpJob, Window, job_network, measured_floor, port_
 from .verified import Restored, keeper
 
 CARRIED = Attachment.VETH_BRIDGE
-"""The attachment that joins instances on emulated nodes, and finds an address again at another node."""
+"""The attachment that connects instances on emulated nodes, and lets an address move to another node."""
 RECORD = "/tmp/nm-keeper.record"
-"""Record of a rank in a guest."""
+"""Path of a rank's record in its guest."""
 STEPS_AFTER = 100
-"""Steps of the job after a move of a guest, until the move counts as survived."""
+"""Number of steps that the job must take after a move of a guest before the move counts as successful."""
 
 
 def unable_to_move_rank(w: EventSubject, backend: Backend) -> str | None:
-    """Return why no rank of a job can be moved with the instances of a backend; None if it can."""
+    """Return why a rank of a job cannot be moved in an instance of a backend; None if it can."""
     if w.method is Method.AUTO:
         return "method auto chooses for a guest that answers a client, not for a rank of a job; name a method"
     if isinstance(backend, Migrates) or (isinstance(backend, HoldsConnections) and backend.restored_at):
@@ -63,7 +63,8 @@ def unable_to_move_rank(w: EventSubject, backend: Backend) -> str | None:
 def refuses_to_move_rank(
     w: EventSubject, environment: Environment, backend: Backend, host: Host, method: Method
 ) -> Unavailable | None:
-    """Return why no rank of a job can be moved with the instances of an environment; None if it can."""
+    """Return why a rank of a job cannot be moved by a method in an instance of an environment on this
+    machine; None if it can."""
     if environment.attachment is not CARRIED:
         return Unavailable(
             reason=f"attachment {environment.attachment.value} does not carry the address of a rank to"
@@ -82,7 +83,12 @@ def refuses_to_move_rank(
 
 @dataclass(kw_only=True)
 class _RankChange(SeatChange):
-    """The change of seats of a rank, and what the other ranks see of it."""
+    """Moves a rank from one seat to another, and evaluates how the move affects the other ranks.
+
+    before: an undisturbed time before the move (Window).
+    requested: begin of the move, in seconds of CLOCK_MONOTONIC.
+    view: the move as the other ranks saw it; None until it has ended.
+    """
 
     job: TcpJob
     before: Window = (0.0, 0.0)
@@ -106,8 +112,8 @@ class _RankChange(SeatChange):
 def move_processes_of_rank(trial: Trial, criu: Criu, w: EventSubject) -> tuple[Restored, JobView]:
     """Start a job and move its last rank once, by a method of CRIU.
 
-    Raises UnavailableError, RunError, and TrialFailedError if the job did not go on or came to a wrong
-    answer.
+    Raises UnavailableError or RunError if an instance cannot be started or moved, and TrialFailedError if the
+    job does not continue or comes to a wrong result.
     """
     ranks, host = w.job_ranks, trial.node.machine.host
     tools = trial.node.software_of(trial.arm).tools
@@ -166,7 +172,7 @@ def _place(trial: Trial, rank: int) -> int:
 
 
 def process_rank_rows(w: EventSubject, found: Sequence[tuple[Restored, JobView]]) -> list[Row]:
-    """Return the rows of a trial whose rank was moved by CRIU, with a value for each move."""
+    """Return the rows of a trial in which a rank was moved by CRIU, with one value for each move."""
     moved, views = [one for one, _ in found], [view for _, view in found]
     return [
         _with_job(total_row(w, "total", moved), views),
@@ -184,8 +190,8 @@ def _job_rows(w: EventSubject, views: Sequence[JobView]) -> list[Row]:
 
 
 def _with_job(total: Row, views: Sequence[JobView]) -> Row:
-    """Return the row of the total with what the other ranks verified: they check each message, and their
-    connections have not broken."""
+    """Return the row `total` with the verification of the other ranks added. They check each message, and
+    would have failed if a connection had broken."""
     verified = {**(total.verification or {}), "steps_of_the_job": min(v.steps for v in views)}
     return replace(total, verification=verified | {"wrong_messages": 0})
 
@@ -194,7 +200,8 @@ def _with_job(total: Row, views: Sequence[JobView]) -> Row:
 class GuestRankMoves:
     """The moves of a guest with a rank of a job.
 
-    memory: how the moved guest's program verified its memory.
+    views: each move as the other ranks saw it.
+    memory: what the rank in the moved guest has verified about its memory.
     """
 
     moves: list[Moved] = field(default_factory=list)
@@ -202,7 +209,7 @@ class GuestRankMoves:
     memory: Mapping[str, JsonValue] = field(default_factory=dict)
 
     def rows(self, w: EventSubject) -> list[Row]:
-        """Return the rows of the trial, with a value for each move."""
+        """Return the rows of the trial, with one value for each move."""
         moves = self.moves
         total = with_steps(event_row(w, "total", "s", [m.total for m in moves]), [m.phases for m in moves])
         stopped = [m.stopped for m in moves if m.stopped]
@@ -219,11 +226,13 @@ class GuestRankMoves:
 def move_guest_of_rank(
     trial: Trial, starter: Backend, backend: Migrates, w: EventSubject, method: Method, count: int
 ) -> GuestRankMoves:
-    """Start a job in guests, and move the one with its last rank to a spare node and back.
+    """Start a job with one rank in each of several guests, and move the guest of the last rank to a spare
+    node and back.
 
     starter, backend: the same backend, by its two interfaces.
-    Raises UnavailableError, RunError, and TrialFailedError if the job did not go on or came to a wrong
-    answer; lifecycle.NotConvergedError if pre-copy took too long.
+    count: number of moves.
+    Raises UnavailableError or RunError if a guest cannot be started or moved, TrialFailedError if the job
+    does not continue or comes to a wrong result, and lifecycle.NotConvergedError if pre-copy takes too long.
     """
     ranks, host = w.job_ranks, trial.node.machine.host
     tools = trial.node.software_of(trial.arm).tools
@@ -274,11 +283,13 @@ def move_guest_of_rank(
 def stopped_by_move(
     error: TrialFailedError, method: Method, methods: Sequence[Method], answer: Available | Unavailable
 ) -> TrialFailedError:
-    """Return the error of a job that did not go on after a move of a guest, with the known cause if the
-    hypervisor may have lost writes of the guest.
+    """Return the error of a job that did not continue after a move of a guest.
 
-    methods: those by which the guest can be moved.
-    answer: the backend's check.
+    If the move copied memory while the guest ran, and the hypervisor is known to lose writes then, the remedy
+    names this cause and the other methods.
+    error: what was observed.
+    methods: the methods by which the guest can be moved.
+    answer: result of the backend's check.
     """
     known = answer.loses_writes if method.copies_first and isinstance(answer, Available) else ""
     others = " or ".join(m for m in methods if not m.copies_first)
@@ -289,9 +300,11 @@ def stopped_by_move(
 
 
 def moves_of_rank(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row], Mapping[str, JsonValue]]:
-    """Move one rank of a job several times. Return the rows of the trial, and what is recorded beside them.
+    """Move one rank of a job several times. Return the rows of the trial, and the facts to be recorded with
+    them.
 
-    w: with a method.
+    w: the workload, whose method is set.
+    count: number of moves.
     Raises the errors of move_guest_of_rank() and move_processes_of_rank().
     """
     method, backend = w.method or Method.CRIU, trial.node.backends[trial.arm.environment.backend]

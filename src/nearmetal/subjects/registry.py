@@ -17,15 +17,15 @@ from .contract import Subject
 def subject_of(workload: Workload) -> type[Subject]:
     """Return the subject that measures a workload.
 
-    Raises UsageError if there is none, or if it does not load.
+    Raises UsageError if no installed subject does, or if it cannot be loaded.
     """
     found: type[Subject] = plugins.load_class(plugins.SUBJECTS, workload.subject, "subject", UsageError)
     return found
 
 
 def subjects_of(workloads: Sequence[Workload]) -> list[tuple[type[Subject], list[Workload]]]:
-    """Return the subjects of these workloads in the order of their turns, each with its workloads in the
-    study's order."""
+    """Return the subjects of these workloads in the order in which they run (Subject.order), each with its
+    workloads in the given order."""
     found: dict[type[Subject], list[Workload]] = {}
     for w in workloads:
         found.setdefault(subject_of(w), []).append(w)
@@ -48,14 +48,16 @@ def _reason(workload: Workload, environment: Environment, backend: Backend, host
 def without_unable(
     study: Study, backends: Mapping[str, Backend], host: Host | None = None
 ) -> tuple[Study, dict[str, str]]:
-    """Remove workloads that cannot measure the instances of an environment. Returns the study, and why, by
-    environment.
+    """Remove from each environment the workloads that cannot measure its instances.
 
-    An environment that has nothing left to run is removed, and one with a method that has nothing left to run
-    by it. The baseline is then the next environment that differs only in its method.
-    backends: by name.
+    An environment is removed if it has no workload left. An environment with a method of its own is also
+    removed if no workload is left that would use this method. A baseline that is removed is replaced by the
+    next environment that differs from it only in the method.
+
+    backends: backends by name.
     host: this machine; None to apply only the rules that hold on every machine.
-    Raises UnavailableError if the first baseline has nothing left to run.
+    Return the reduced study, and the reasons by name of the environment.
+    Raises UnavailableError if the first baseline has nothing left to run, and nothing replaces it.
     """
     reasons: dict[str, str] = {}
     left: dict[str, tuple[str, ...]] = {}

@@ -15,7 +15,8 @@ def sound(trials: Sequence[Trial]) -> list[Trial]:
 def shuffled(trials: Sequence[Trial], rng: random.Random) -> list[Trial]:
     """Return the trials that have not failed, in random order.
 
-    The order is drawn for all trials, so that a failure does not change later orders.
+    The order is drawn for all trials, including failed ones, so that a failure does not change the random
+    numbers of later orders.
     """
     return sound(rng.sample(trials, len(trials)))
 
@@ -25,12 +26,13 @@ def rounds(
 ) -> Iterator[Trial]:
     """Yield the trials that have not failed in rounds, each round in random order.
 
-    With three trials or more, no trial follows itself from one round to the next: it would find its own data
-    in the caches, which made STREAM's Triad 11 % faster. With two trials this is allowed, since otherwise the
-    same trial would begin every round. The order is drawn for all trials, so that a failure does not change
-    later orders; nothing runs in place of a failed trial.
+    With three trials or more, the last trial of a round is never the first of the next: it would find its own
+    data in the caches, which made STREAM's Triad 11 % faster. With two trials this is allowed, since
+    otherwise the same trial would begin every round. The order is drawn for all trials, including failed
+    ones, so that a failure does not change later orders. A failed trial is skipped.
+
     number: number of rounds.
-    after: the trial that ran last.
+    after: the trial that ran last before the first round; None if none did.
     """
     for _ in range(number if trials else 0):
         order = rng.sample(trials, len(trials))

@@ -23,7 +23,7 @@ STOP = SubjectFacts(name="stop", metrics=("stop", "removed"), quantiles=frozense
 
 @dataclass(frozen=True, kw_only=True)
 class _Cycles:
-    """Starts and stops of one trial, in their order."""
+    """Measured starts and stops of one trial, in order of time."""
 
     starts: list[Group] = field(default_factory=list)
     stops: list[Stopped] = field(default_factory=list)
@@ -32,8 +32,9 @@ class _Cycles:
 class StartStop(Subject):
     """Measures how long the instances of an arm take to start and to stop.
 
-    A start lasts from the request to the first instruction in the last instance. A stop lasts from the
-    request to the end of the first process of the last instance.
+    A start lasts from the request until every instance has run its first instruction. A stop lasts from the
+    request until the first process of every instance has ended. `removed` lasts from the request
+    until nothing is left of the instances.
     """
 
     facts = (START, STOP)
@@ -45,8 +46,10 @@ class StartStop(Subject):
         return Cost(once=times * arm.placement.all_instances * START_SECONDS)
 
     def before_start(self) -> None:
-        """Start and stop the instances in random order. The last start, whose instances remain running, is
-        counted too."""
+        """Start and stop the instances of the arms repeatedly, in random order.
+
+        The later start of the instances that all subjects share counts as one more start.
+        """
         self._cycles = {t.id: _Cycles() for t in self.group.trials}
         wanted = {t.id: self._wanted(t) for t in self.group.trials}
         around: dict[str, Surroundings] = {}
@@ -69,7 +72,7 @@ class StartStop(Subject):
             self._cycles[trial.id].stops.append(group.stopped)
 
     def after(self, arms: Mapping[str, RunningArm]) -> None:
-        """Add the rows of starts and stops. Trials with too few of them get none."""
+        """Add the rows of starts and stops. A trial with fewer than the study requests gets none."""
         for t in self.group.trials:
             cycles = self._cycles[t.id]
             if t.id in arms and arms[t.id].group.has_first_process:
@@ -85,9 +88,9 @@ class StartStop(Subject):
         return max((w.count_in(self.group.design) for w in self._taken(trial, STOP)), default=0)
 
     def _taken(self, trial: Trial, *facts: SubjectFacts) -> list[EventSubject]:
-        """Return the events that a trial measures.
+        """Return the workloads of this subject that a trial runs.
 
-        facts: if any are given, only events with one of these facts are returned.
+        facts: START or STOP, to return only workloads of this kind.
         """
         return [w for w in self.workloads if trial.takes(w) and (not facts or w.facts in facts)]
 

@@ -1,4 +1,5 @@
-"""A job whose ranks are in an instance each and exchange messages by TCP all the time (kernels/keeper)."""
+"""A job with one rank in each of several instances. The ranks exchange TCP messages all the time
+(kernels/keeper)."""
 
 from __future__ import annotations
 
@@ -28,22 +29,25 @@ from .probing import await_words, interrupt
 
 PORT = 7010
 FLOOR_SECONDS = 1.0
-"""Seconds before a move, in which the longest time between two steps is the floor of the silence."""
+"""Minimum seconds for which the job runs undisturbed before a move. The longest time between two steps in
+this time is the floor of the silence."""
 FLOOR_STEPS = 100
-"""Steps of the job in that time at least, so that its pace is known."""
+"""Minimum number of steps in this time, so that the pace of the job is known."""
 STEP = 1e-3
 """Shortest step of the job, in seconds. A shorter silence cannot be distinguished from a step."""
 LIMIT = 120.0
-"""Seconds after which a job that takes no step, or a rank that does not end, has failed."""
+"""Seconds after which the job fails if it does not take the awaited steps, or if a rank does not end."""
 _LOOK_AGAIN = 0.01
 _STEPPED = '{"step"'
 
 
 @contextmanager
 def job_network(trial: Trial, w: EventSubject, seats: int, directory: Path) -> Iterator[Network]:
-    """Build emulated nodes with one address on each, and yield their network. They are removed on exit.
+    """Build emulated nodes with one seat on each, and yield their network. They are removed on exit.
 
-    If the study requests no emulated nodes, their links have no delay.
+    Their links are those of the study; they have no delay if the study's placement has only one node.
+    seats: number of nodes.
+    directory: directory for logs.
     """
     node = trial.node
     label = f"{node.label}-{trial.slot}-{w.name}"
@@ -70,40 +74,48 @@ def network_request(arm: Arm, seats: int) -> NetworkRequest:
 
 
 def relayed(network: Network) -> list[Network]:
-    """Return the network in a list if the kernel cannot delay its frames by itself."""
+    """Return [network] if a relay process must delay its frames, since the kernel cannot; otherwise []."""
     return [network] if network.emulation is not None and network.emulation.relay else []
 
 
 def port_of(network: Network, seat: int) -> SeatPort:
-    """Return the end of a seat's link at its node, in a network with one seat on each emulated node."""
+    """Return the node's end of a seat's link, in a network with one seat on each emulated node.
+
+    seat: index of the seat.
+    """
     assert network.emulation is not None
     return SeatPort(netns=list(network.emulation.nodes.values())[seat], interface=port(seat))
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttachedRank:
-    """A rank that nearmetal waits for."""
+    """A rank whose process nearmetal started in a running instance, and whose end it awaits.
+
+    instance: the instance that the rank now runs in.
+    output: file with the output of the rank.
+    """
 
     instance: Instance
     process: Process
     output: Path
 
     def steps(self) -> int:
-        """Return the number of steps in its last complete progress line; 0 if there is none."""
+        """Return the number of steps from the last complete progress line; 0 if there is none."""
         lines = [line for line in self._text().splitlines(keepends=True) if line.startswith(_STEPPED)]
         whole = [line for line in lines if line.endswith("\n")]
         return int(json.loads(whole[-1])["step"]) if whole else 0
 
     def check(self) -> None:
-        """Raise TrialFailedError if it has ended."""
+        """Raise TrialFailedError if the rank has ended."""
         status = self.process.poll()
         if status is not None:
             raise self._failure(status)
 
     def end(self) -> RankSteps:
-        """Wait for its end. It has been interrupted.
+        """Wait until the interrupted rank has ended. Return its steps by the clock of the machine.
 
-        Raises TrialFailedError.
+        Raises TrialFailedError if it fails or does not end within LIMIT, RunError if its output is
+        unreadable.
         """
         try:
             status = self.process.wait(LIMIT)
@@ -121,7 +133,7 @@ class AttachedRank:
         return read_steps(self._text(), ahead)
 
     def trouble(self) -> str:
-        """Return why its guest no longer runs; empty while it runs, or if it is in no guest."""
+        """Return why the rank's guest no longer runs; empty if it runs, or if the rank is in no guest."""
         return self.instance.trouble() if isinstance(self.instance, RemoteInstance) else ""
 
     def _failure(self, status: int) -> TrialFailedError:
@@ -134,10 +146,14 @@ class AttachedRank:
 
 @dataclass(kw_only=True)
 class TcpJob:
-    """A job while it runs. Its ranks end on exit of `stack`.
+    """A running job. Its ranks are killed when `stack` is closed.
 
-    memory, rate: bytes that each rank holds and writes to, and bytes of pages per second; 0 for as fast as it
-        can.
+    addresses: IP address of each rank.
+    memory: bytes of memory that each rank holds, all of which it writes to.
+    rate: bytes of pages that each rank writes per second; 0 for as fast as it can.
+    directory: directory for the output of the ranks.
+    attached: ranks that were started by attach(), in order. A rank that is moved by CRIU is started
+        otherwise.
     """
 
     host: Host
@@ -150,13 +166,13 @@ class TcpJob:
     attached: list[AttachedRank] = field(default_factory=list)
 
     def ring(self, rank: int) -> tuple[str, ...]:
-        """Return the words of nm-keeper that make it this rank."""
+        """Return the arguments by which nm-keeper runs as this rank of the job."""
         return (str(rank), str(PORT), *self.addresses)
 
     def attach(self, rank: int, instance: Instance, record: str) -> None:
-        """Start a rank in an instance.
+        """Start a rank in an instance. Ranks must be attached in order.
 
-        record: path of its record as the instance sees it.
+        record: path of the rank's record inside the instance.
         """
         words = [self.tools / "nm-keeper", str(self.memory), record, str(self.memory), str(self.rate)]
         output = self.directory / f"rank{rank}.txt"
@@ -167,21 +183,21 @@ class TcpJob:
         self.attached.append(AttachedRank(instance=instance, process=process, output=output))
 
     def moved(self, rank: int, instance: Instance) -> None:
-        """Record the instance that a rank runs in after its move."""
+        """Note the instance that a rank runs in after its move."""
         self.attached[rank] = replace(self.attached[rank], instance=instance)
 
     def joined(self) -> None:
-        """Wait until all attached ranks have their connections.
+        """Wait until all attached ranks have connected to their neighbours.
 
-        Raises TrialFailedError.
+        Raises TrialFailedError if a rank ends before, or does not connect in time.
         """
         for rank in self.attached:
             await_words(rank.process, rank.output, '"joined"')
 
     def go_on(self, steps: int) -> None:
-        """Wait until the job has taken some more steps.
+        """Wait until the job has taken this number of further steps.
 
-        Raises TrialFailedError if it does not.
+        Raises TrialFailedError if a rank ends, or if LIMIT seconds pass.
         """
         first, end = self.attached[0], time.monotonic() + LIMIT
         wanted = first.steps() + steps
@@ -192,7 +208,7 @@ class TcpJob:
             time.sleep(_LOOK_AGAIN)
 
     def check(self) -> None:
-        """Raise TrialFailedError if a rank has ended."""
+        """Raise TrialFailedError if an attached rank has ended."""
         for rank in self.attached:
             rank.check()
 
@@ -216,12 +232,13 @@ class TcpJob:
 
 @dataclass(frozen=True, kw_only=True)
 class JobView:
-    """A move as the other ranks of the job see it.
+    """A move as the other ranks of the job see it. All times are in seconds.
 
-    silence: longest time between two steps, less that before the move; at least STEP, in seconds.
-    floor, gap: what it is the difference of, of the rank that waited longest.
-    behind: seconds by which the job is behind its own pace.
-    steps: that the job took from the request of the move on.
+    gap: longest time between two steps during the move.
+    floor: longest time between two steps before the move, of the same rank.
+    silence: gap - floor, but at least STEP; of the rank for which this is longest.
+    behind: time by which the job is behind its usual pace; None if its pace is not known.
+    steps: number of steps that the job took from the request of the move until it was seen to continue.
     """
 
     silence: float
@@ -232,14 +249,16 @@ class JobView:
 
 
 Window = tuple[float, float]
+"""Begin and end of a time, in seconds of the machine's CLOCK_MONOTONIC."""
 
 
 def view_of(ranks: Sequence[RankSteps], before: Window, move: Window) -> JobView:
-    """Evaluate the steps of the ranks that stayed where they were.
+    """Return the effect of a move on the ranks that were not moved.
 
-    before: begin and end of a time without a move, by the clock of the steps.
-    move: from the request until the job was seen to go on.
-    Raises TrialFailedError if a rank took no step.
+    ranks: steps of these ranks.
+    before: an undisturbed time before the move.
+    move: the time from the request until the job was seen to continue.
+    Raises TrialFailedError if a rank took no step in one of these times.
     """
     try:
         waits = [(longest_gap(r.ends, *move), longest_gap(r.ends, *before)) for r in ranks]
@@ -259,7 +278,7 @@ def view_of(ranks: Sequence[RankSteps], before: Window, move: Window) -> JobView
 
 
 def measured_floor(job: TcpJob) -> Window:
-    """Let the job run undisturbed. Return begin and end, in seconds of CLOCK_MONOTONIC."""
+    """Let the job run undisturbed for FLOOR_SECONDS or longer, and return this time as a window."""
     begin = time.monotonic()
     job.go_on(FLOOR_STEPS)
     time.sleep(max(begin + FLOOR_SECONDS - time.monotonic(), 0.0))

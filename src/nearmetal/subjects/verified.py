@@ -16,17 +16,17 @@ LEAST_PASSES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Restored:
-    """One checkpoint and its restoration.
+    """The results of one checkpoint and restore of an instance with a program.
 
     pause: longest time between two steps of the program, in seconds.
     stopped: seconds from the stop at the source to the next step of the program.
-    size: bytes of the files from which it was restored.
-    sent: bytes that went from the source to the destination, in files or over a connection.
+    size: bytes of the files from which the instance was restored.
+    sent: bytes that were copied or sent from the source to the destination.
     rounds: number of times that memory was copied while the program ran.
     copied: one entry for each of these rounds.
-    behind: seconds by which the program is behind its own pace; None if its pace is not known.
-    passes: number of times that it has verified all its memory afterwards.
-    node: name of the other emulated node to which it went; empty if it stayed at its place.
+    behind: seconds by which the program is behind its usual pace; None if its pace is not known.
+    passes: number of times that the program has verified all its memory since the checkpoint.
+    node: name of the emulated node to which the instance moved; empty if it stayed on its node.
     """
 
     phases: PhaseTimes
@@ -43,16 +43,18 @@ class Restored:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedProgram:
-    """A program of one or several processes that verify themselves.
+    """A program of one or several processes that verify their own memory.
 
-    records: of its processes.
+    argv: its command line.
+    records: files in which its processes record their progress.
     """
 
     argv: tuple[str, ...]
     records: tuple[Path, ...]
 
     def progress(self) -> ProgramProgress:
-        """Return the progress of the slowest process, and the mistakes of all processes together."""
+        """Return the steps and passes of the slowest process, the longest gap of any process, and the sums of
+        all errors."""
         every = [read_progress(record) for record in self.records]
         return ProgramProgress(
             steps=min(one.steps for one in every),
@@ -63,14 +65,14 @@ class VerifiedProgram:
         )
 
     def last_step(self) -> float:
-        """Return when its last step was, in seconds of CLOCK_REALTIME."""
+        """Return the time of its last step, in seconds of CLOCK_REALTIME."""
         return max(record.stat().st_mtime for record in self.records)
 
 
 def require_right(moved: ProgramProgress, log: Path) -> None:
-    """Check that a program found its memory as it was, and that no other copy of it ran.
+    """Raise TrialFailedError if a program found a wrong page in its memory, or if another copy of it ran.
 
-    Raises TrialFailedError.
+    log: directory of logs, for the message.
     """
     if moved.wrong or moved.strange:
         raise TrialFailedError(
@@ -87,12 +89,13 @@ def keeper(
     dirtied: tuple[int, int] | None = None,
     ring: tuple[str, ...] = (),
 ) -> VerifiedProgram:
-    """Return nm-keeper.
+    """Return nm-keeper with its command line.
 
-    memory: bytes that it holds.
-    dirtied: how many of them it writes to, and bytes of pages per second (0: as fast as it can); None if it
-        writes to all of them all the time.
-    ring: its rank, the port of the job and the addresses of all ranks, if it is one of a job.
+    memory: bytes of memory that it holds.
+    record: file in which it records its progress.
+    dirtied: how many of these bytes it writes to, and the bytes of pages that it writes per second (0: as
+        fast as it can); None if it writes to all of its memory all the time.
+    ring: if it is a rank of a TCP job: its rank, the port of the job, and the addresses of all ranks.
     """
     words = (tools / "nm-keeper", str(memory), str(record), *map(str, dirtied or ()), *ring)
     return VerifiedProgram(argv=words, records=(record,))

@@ -50,9 +50,9 @@ class FakeHost:
     absent: patterns (fnmatch) of paths that may be read but do not exist.
     commands: result by argv; a text is the standard output of a successful command.
     processes: process by argv, for start() and launch().
-    reports: report of a launched helper, by argv.
+    reports: facts that a launched helper reports, by argv.
     programs: path by name, for which().
-    missing: programs that may be looked up but do not exist.
+    missing: programs for which which() returns None.
     calls: every command that was run or started, in order, for tests to check.
     """
 

@@ -51,8 +51,8 @@ class SimulatedMetric:
     """A metric of simulated trials.
 
     value: value of the baseline without noise, in base units.
-    comm: share of the baseline's time inside MPI; None if it is not measured. If it is measured, the whole
-        overhead is planted in MPI.
+    comm: share of the baseline's time inside MPI; None if this time is not measured. If it is measured, the
+        whole overhead is time inside MPI.
     """
 
     workload: str
@@ -90,13 +90,17 @@ def simulate(
     spread: Spread,
     run: str = "nearmetal-simulated",
 ) -> list[TrialRecord]:
-    """Return the records of all blocks of the plan, the same for the same arguments.
-
-    overheads: time-equivalent overheads by arm (0.03 = takes 3 % longer), or by arm and then
-        '<workload>.<metric>'; an arm that is not named has none.
+    """Return simulated records of all blocks of the plan. The same arguments give the same records.
 
     A metric for which higher is better is divided by 1 + overhead. The number of slices (or runs) and the
-    fold follow the study's design."""
+    fold follow the study's design.
+
+    metrics: the metrics of every trial.
+    overheads: overhead of the time by arm (0.03 = takes 3 % longer), or by arm and then by
+        '<workload>.<metric>'; 0 for an arm or a metric that is not named.
+    spread: random variation of the times.
+    run: label of the run, also part of the random seed.
+    """
     rng = Random(f"{plan.seed}:{run}")
     fold = Fold.PAIRED if study.design.mode is Mode.SLICES else Fold.MEDIAN
     design = study.design

@@ -163,12 +163,12 @@ def store_tools(built: BuiltTools, place: Path) -> None:
 
 
 def stored_tools(host: Host, cache: Path, stored: Path) -> BuiltTools | None:
-    """Return the programs of store_tools() as a build in this machine's cache; None if they were built for
-    another CPU, do not exist, or could have been changed by another user.
+    """Copy a build of store_tools() to this machine's cache, and return it. Return None if it does not exist,
+    was built for another CPU, or could have been changed by another user.
 
-    They are copied, because programs on a file server would start slower than those of the machine.
+    It is copied because programs start more slowly from a file server than from the machine's own disk.
 
-    stored: a directory that store_tools() made, named by the digest of the build.
+    stored: the directory that store_tools() made, named by the digest of the build.
     """
     built = _recorded(stored)
     if built is None or built.digest != stored.name or built.cpu != cpu_digest(host):
@@ -190,7 +190,7 @@ def _own(path: Path) -> bool:
 
 
 def cpu_digest(host: Host) -> str:
-    """Return the SHA-256 of what a build for this CPU depends on, in hex."""
+    """Return the SHA-256, in hex, of the CPU's model and flags, on which -march=native depends."""
     return hashlib.sha256(_cpu(host).encode()).hexdigest()
 
 

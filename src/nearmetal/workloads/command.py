@@ -143,8 +143,8 @@ def _bounded(metric: MetricSpec, value: float | str) -> CheckResult:
 
 
 def checked_rows(rows: tuple[Row, ...], checks: Sequence[CheckResult]) -> tuple[Row, ...]:
-    """Return the rows with the verification result: whether it passed, the expected values and the actual
-    ones.
+    """Return the rows with the result of a verification: whether it passed, the expected and the actual
+    values.
 
     The values are those of the failed checks, or of all checks if none failed.
     """

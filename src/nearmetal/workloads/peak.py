@@ -12,7 +12,11 @@ _SHOWN = 200
 
 
 class PeakTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """The best time on each CPU for matrices of order n."""
+    """The best times of one matrix product.
+
+    n: order of the matrices.
+    seconds: best time on each CPU.
+    """
 
     n: Annotated[int, msgspec.Meta(gt=0)]
     seconds: tuple[Annotated[float, msgspec.Meta(gt=0)], ...]
@@ -23,7 +27,8 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
 
     library: path of the BLAS library that was loaded.
     core: OpenBLAS's name for the kernels it uses; None for another library.
-    cpus: CPUs that computed at the same time.
+    cpus: numbers of the CPUs, which computed at the same time.
+    sizes: results for each order of the matrices.
     """
 
     library: str
@@ -32,8 +37,8 @@ class Peak(msgspec.Struct, frozen=True, kw_only=True):
     sizes: Annotated[tuple[PeakTimes, ...], msgspec.Meta(min_length=1)]
 
     def best(self) -> tuple[float, ...]:
-        """Return the FLOP/s of each CPU for the order with the highest total. A product has 2 n^3
-        operations."""
+        """Return the FLOP/s of each CPU, for the order of the matrices with the highest sum over CPUs. A
+        product of two matrices of order n counts as 2 n^3 operations."""
         return max((tuple(2 * size.n**3 / s for s in size.seconds) for size in self.sizes), key=sum)
 
 

@@ -21,7 +21,7 @@ class NoNumber(Exception):
 
 
 def metric_value(metric: MetricSpec, text: str) -> float:
-    """Return the metric's number in its unit.
+    """Return the metric's number from an output, in the unit of the metric.
 
     Raises NoNumber if there is none.
     """
@@ -32,7 +32,7 @@ def metric_value(metric: MetricSpec, text: str) -> float:
 
 
 def number_by(regex: str, text: str) -> float:
-    """Return the number in the only group of an expression.
+    """Return the number that the only group of a regular expression matches in the text.
 
     Raises NoNumber if there is none.
     """
@@ -40,7 +40,7 @@ def number_by(regex: str, text: str) -> float:
 
 
 def ending(text: str) -> str:
-    """Return a description of the end of an output, for messages."""
+    """Return a sentence part that quotes the end of an output, for messages."""
     last = next((line.strip() for line in reversed(text.split("\n")) if line.strip()), "")
     return f"the output ends in {last[-200:]!r}" if last else "there is no output"
 

@@ -22,8 +22,8 @@ EVENTS = ("task_clock", "cycles", "instructions", "cache_misses", "dtlb_misses")
 Whole = Annotated[int, msgspec.Meta(ge=0)]
 Number = Annotated[float, msgspec.Meta(ge=0)]
 Used = Mapping[str, Number | None]
-"""Counters of ranks (kernels/common/counts.h): task_clock and run_delay in seconds, others as counts; None =
-not available."""
+"""Counters of ranks by name (kernels/common/counts.h): task_clock and run_delay in seconds, all others as
+counts. A value is None if the counter is not available."""
 
 
 class PagesLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -178,17 +178,17 @@ def parse_line(text: bytes | str) -> Line:
 
 
 def parse_report(text: str) -> RankReport:
-    """Parse the rank.<rank>.json of nm-rank.
+    """Parse the file rank.<rank>.json that nm-rank writes.
 
-    Raises TrialFailedError.
+    Raises TrialFailedError if it is invalid.
     """
     return _of_rank(_reports, text)
 
 
 def parse_offered(text: str) -> dict[str, str]:
-    """Parse the output of nm-rank --offered: for each event why it is not available, '' if it is.
+    """Parse the output of nm-rank --offered. Return for each perf event why it is not available; '' if it is.
 
-    Raises TrialFailedError.
+    Raises TrialFailedError if the output is invalid.
     """
     return _of_rank(_texts, text)
 

@@ -20,7 +20,7 @@ def number(text: str) -> float | None:
 
 
 def whole(text: str) -> int | None:
-    """Return the text as a whole number from 0, or None."""
+    """Return the text as a whole number of at least 0; None if it is none."""
     return int(text) if re.fullmatch(r"[0-9]{1,20}", text) else None
 
 

@@ -23,6 +23,7 @@ from nearmetal.model.study import (
     Transport,
 )
 from nearmetal.study_file import Catalog, load_study, load_text
+from nearmetal.study_file.catalog import KnownApplication
 from nearmetal.subjects.start_stop import START
 
 GOOD = """\
@@ -378,6 +379,23 @@ def test_sweeps_are_written_out_and_named_after_their_values(catalog: Catalog) -
     assert study.workloads[-1] == KernelWorkload(
         name="pairs-4MiB-10", kernel="pingpong", params={"bytes": 4 * 2**20, "trips": 10}
     )
+
+
+def test_the_workloads_of_an_application_are_swept_too(catalog: Catalog) -> None:
+    fio = KnownApplication(
+        parameters={"size": ("size", "bytes of the file"), "depth": ("count", "requests at a time")},
+        misfit=lambda _key, _value: None,
+        metrics=lambda _workload: ("bandwidth",),
+        misplaced=lambda _workload, _study: (),
+        needs_storage=lambda _workload: False,
+    )
+    known = replace(catalog, applications={"fio": fio})
+    sweep = "  disk:\n    application: fio\n    depth: 4\n    matrix: {size: [1 MiB, 1 GiB]}\ndesign:\n"
+    study = load_text(changed("design:\n", sweep), "s.yaml", known)
+    assert {w.name: w.params for w in study.applications} == {
+        "disk-1MiB": {"depth": 4, "size": 2**20},
+        "disk-1GiB": {"depth": 4, "size": 2**30},
+    }
 
 
 @pytest.mark.parametrize(

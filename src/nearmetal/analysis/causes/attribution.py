@@ -1,7 +1,7 @@
-"""Attributes the extra time: to measured parts with a residual, and to not using shared memory.
+"""Attributes the extra time of a cell to measured parts and a residual, and to MPI without shared memory.
 
-Shares are of the baseline's own seconds in the same block. Only phases that were measured on both sides are
-named. The sentence claims no more than the intervals show.
+All shares are fractions of the baseline's seconds in the same block. Only phases that were measured on both
+sides are named. The explaining sentence claims no more than the intervals show.
 """
 
 from __future__ import annotations
@@ -52,16 +52,25 @@ def clauses_of(cell: Cell) -> list[str]:
 def measured_parts(
     paired: Paired, *, schedule: Schedule, alpha: float
 ) -> tuple[tuple[TimePart, ...], Interval] | None:
-    """Return the parts of the extra time and the residual, in shares of the baseline's time; None if unknown.
+    """Return the parts of the extra time and the residual, as fractions of the baseline's time.
 
-    They are unknown if a side has no seconds or no MPI times. The shares of each block are
-    pieces.Compared.shares; look-and-carry gives their intervals over blocks.
+    Returns None if a side has no seconds, or if there are neither steps of an event nor MPI times or CPU
+    times of both sides.
 
-    Computation is the time outside MPI unless a kernel or a profile measured it. The residual is the total of
-    each block minus the parts. For a profiled command it is the start and the end of its processes. If
-    computation is computed as a remainder, the residual only shows how far the medians do not add up. The
-    parts of an event are its steps, and each side has its own. The parts of a process without MPI are its
-    user code, its system calls, and the rest of its time: waiting for disks or a CPU, asleep, throttled.
+    The parts depend on the workload:
+
+    - an MPI program: communication and computation. Unless a kernel or a profile measured the computation, it
+      is the time outside MPI.
+    - a program without MPI: user code, system calls, and the rest of its time: waiting for disks or a CPU,
+      asleep, throttled.
+    - an event: its steps. A step that only one side has counts as 0 s on the other.
+
+    The residual of a block is the total minus the parts. For a profiled command it is the start and the end
+    of its processes. If computation is the time outside MPI, the residual only shows by how much the medians
+    of the parts do not add up.
+
+    The values of each block are pieces.Compared.shares. Each interval over the blocks is carried over the
+    looks.
     """
     known = paired.both.shares
     steps = [k for k in known if k.startswith(STEP)]
@@ -128,10 +137,10 @@ def _sentence(
 
 
 def _main_part(cell: Cell, parts: Sequence[TimePart], residual: Interval) -> str | None:
-    """Return the name of the part that causes most of the extra (or saved) time, or None if no part does.
+    """Return the name of the part that causes most of the extra (or saved) time; None if no part does.
 
-    This is the part whose whole interval lies above two thirds of the total. The causes of a start run in
-    parallel, so for an event the most expensive steps are named instead.
+    This is the part whose whole interval lies above two thirds of the total. For an event without such a
+    step, the largest steps whose interval excludes 0 are returned with their shares, at most MOST_STEPS.
     """
     total = sum(p.overhead.centre for p in parts) + residual.centre
     sign = 1 if cell.verdict is Verdict.SLOWER else -1
@@ -149,9 +158,13 @@ def _main_part(cell: Cell, parts: Sequence[TimePart], residual: Interval) -> str
 def _companion(
     study: Study, arms: Mapping[str, Arm], index: Mapping[tuple[str, str, str, str], Cell], cell: Cell
 ) -> tuple[Cell, Cell | None] | None:
-    """Return the further baseline that avoids shared memory like the arm, and the cell of the arm against it.
+    """Return two cells that separate the overhead of TCP from that of the container.
 
-    The further baseline must itself be materially slower than the first one.
+    The first cell compares a further baseline, whose ranks use TCP like those of the arm, with the first
+    baseline. The second compares the arm with the further baseline; None if it was not measured.
+
+    Returns None unless the arm is slower, uses TCP while its baseline uses shared memory, and the further
+    baseline is slower, too.
     """
     if cell.verdict is not Verdict.SLOWER:
         return None
@@ -168,7 +181,7 @@ def _companion(
 
 
 def _own_cost(cell: Cell) -> str | None:
-    """Return the cost that the container itself adds to TCP, if a verdict supports it."""
+    """Return the overhead of the container beyond that of TCP, as text; None without a verdict."""
     if cell.verdict in (Verdict.SLOWER, Verdict.FASTER):
         return f"the container itself: {amount(cell.overhead)}"
     if cell.verdict is Verdict.EQUIVALENT:

@@ -1,12 +1,12 @@
 """Why extra time was spent, from counters: throttling, waiting for a CPU, TCP timeouts, disks, memory
 reclaim.
 
-Each cause has an interval, and so has the time that they leave unexplained. Causes cut across the parts of
-attribution.py: a rank is throttled while it computes, or while it waits in MPI for a throttled one.
+The time of each cause has an interval, and so has the unexplained time. Causes cut across the parts of
+attribution.py: a rank may be throttled while it computes, or wait in MPI for a throttled rank.
 
-Seconds are those of the timed part of a trial, in shares of the baseline's seconds for the same work. Of
-several ranks they are the mean over the ranks (throttling, steal) or the longest (run delay). The slowest
-rank may have lost more.
+Seconds are counted in the timed part of a trial and given as fractions of the baseline's seconds for the same
+work. With several ranks they are the mean over the ranks (throttling, steal) or the longest (run delay). The
+slowest rank may have lost more.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 class Each(Protocol):
-    """A map() over values, in their order, possibly in threads."""
+    """A function like map(): yields function(value) for each value, in order. It may use threads."""
 
     def __call__(
         self, function: Callable[[Value], Result], values: Iterable[Value], /
@@ -56,10 +56,11 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Count:
-    """A count of events that cannot be converted to seconds.
+    """A counter of events whose cost in seconds is unknown.
 
-    beside: the parts of the time that the events may have made longer.
-    least: the report mentions the count if it is at least this multiple of the baseline's count for the same
+    beside: names of the parts of the time (attribution.NAMES) that such events make longer. The count is
+        mentioned only if one of them is the main part of the extra time.
+    least: the count is mentioned only if it is at least this multiple of the baseline's count for the same
         work.
     """
 
@@ -79,7 +80,7 @@ COUNTS: Mapping[Cause, Count] = {
 class CountedSide:
     """One side of a comparison, the environment or the baseline.
 
-    rto: smallest retransmission timeout of its connections, in seconds.
+    rto: smallest retransmission timeout of its connections, in seconds; LEAST_RTO if unknown.
     processes: number of processes that run at once.
     """
 
@@ -90,17 +91,20 @@ class CountedSide:
 
 
 def throttled(side: CountedSide) -> FloatArray:
-    """Return the throttled seconds. They are 0 without a quota, whether throttling is counted or not."""
+    """Return the throttled seconds of one process, by trial. They are 0 without a CPU quota, even if
+    throttling was not counted; otherwise nan if it was not counted.
+    """
     if side.arm.environment.limits.cpu_quota is None:
         return np.zeros(side.trials.at.size)
     return side.trials.timed("throttled") / side.processes
 
 
 def delayed(side: CountedSide) -> FloatArray:
-    """Return the seconds of waiting for a CPU.
+    """Return the seconds of waiting for a CPU, by trial; nan if run delay was not counted.
 
     The kernel counts throttled time as run delay, too, so it is subtracted. A vCPU that waits for a CPU
-    appears as steal inside of the guest, or as run delay of its thread outside: both are the same time.
+    appears as steal inside the guest and as run delay of its thread outside. Both are the same time, so only
+    the larger of the two is added.
     """
     steal, outside = (np.nan_to_num(side.trials.timed(c)) for c in ("steal", "vcpu_delay"))
     own = side.trials.timed("run_delay") - throttled(side)
@@ -108,7 +112,7 @@ def delayed(side: CountedSide) -> FloatArray:
 
 
 def timed_out(side: CountedSide) -> FloatArray:
-    """Return the seconds of TCP timeouts; 0 for an arm without a network."""
+    """Return the seconds of TCP timeouts, by trial; 0 for an arm without a network, nan if unknown."""
     found = side.trials.timed_network(TIMEOUTS)
     networked = side.trials.counts.networked[side.trials.at]
     return np.where(networked, found, 0.0) * side.rto
@@ -130,12 +134,13 @@ SECONDS: Mapping[Cause, Callable[[CountedSide], FloatArray]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CauseTotals:
-    """The costs of the causes in one comparison.
+    """The extra time of one comparison by cause. Intervals are in fractions of the baseline's time.
 
-    causes: cost of each cause; causes that occur on neither side are left out.
-    seconds: by cause, seconds more than the baseline for the same work, mean over trials.
-    total: all extra time, as a share of the baseline's time.
-    extra: all extra time, in seconds.
+    causes: extra time of each cause. Causes that occur on neither side are left out.
+    seconds: extra time of each cause in seconds for the same work, mean over trials.
+    total: all extra time.
+    extra: all extra time in seconds, mean over trials.
+    unexplained: extra time that no cause accounts for.
     """
 
     causes: Mapping[Cause, Interval]
@@ -149,7 +154,7 @@ class CauseTotals:
 class CountedCell:
     """A cell with the counters of both sides.
 
-    schedule: schedule of its looks.
+    schedule: schedule of the cell's looks.
     """
 
     cell: Cell
@@ -169,7 +174,10 @@ class CountedCell:
         return extra_seconds(self.env.trials, self.base.trials)
 
     def more(self, ours: FloatArray, theirs: FloatArray) -> FloatArray:
-        """Return by how much a count in the timed part exceeds the baseline's for the same work, by trial."""
+        """Return by how much a counter exceeds the baseline's for the same work, by trial; nan if unknown.
+
+        ours, theirs: the counter over the timed part of each trial, of the environment and of the baseline.
+        """
         return ours * self.env.trials.part - theirs * self.base.trials.part * self._scale
 
     def carried(self, values: FloatArray) -> Interval:
@@ -192,9 +200,10 @@ def with_causes(
 ) -> tuple[Cell, ...]:
     """Return the cells with the causes of their extra time, and with a change that may help.
 
-    Causes that account for a part of the extra time are added to the sentence.
-    schedules: schedule of each cell's looks, by its key.
-    each: used for the cells, which do not depend on each other.
+    Causes that account for a part of the extra time are added to the explaining sentence.
+
+    schedules: schedule of each cell's looks, by Cell.key.
+    each: applies a function to every cell; may use threads.
     """
     arms = {arm.name: arm for arm in study.arms()}
 
@@ -211,7 +220,7 @@ def with_causes(
 def counted_cell(
     study: Study, arms: Mapping[str, Arm], folded: Folded, cell: Cell, schedule: Schedule
 ) -> CountedCell | None:
-    """Return a cell with its counters; None if the workload starts no processes of its own."""
+    """Return a cell with its counters; None if the workload is an event, or is not in the study."""
     workload = next((w for w in study.workloads if w.name == cell.workload), None)
     if workload is None or workload.event:
         return None
@@ -227,8 +236,11 @@ def counted_cell(
 
 
 def find(counted: CountedCell) -> CauseTotals | None:
-    """Return the costs of the causes; None if the timed seconds of a block are unknown or without
-    counters."""
+    """Return the extra time by cause.
+
+    Returns None if the timed seconds of a block are unknown, if no cause occurred and was counted in every
+    block, or if the metric is the CPU time of a program, to which none of the causes contributes.
+    """
     if counted.cell.metric in ("user", "system") and not counted.workload.sliced:
         return None  # CPU time; none of the causes here is part of it
     extra, same_work = counted.extra, counted.same_work
@@ -261,7 +273,7 @@ def _explained(counted: CountedCell, found: CauseTotals | None) -> Cell:
     slower = cell.verdict is Verdict.SLOWER
     proven: list[str] = []
     if found is not None and slower:
-        # The whole interval of its extra time must exceed this share of all extra time.
+        # The whole interval of a cause must lie above this share of all extra time.
         least = WORTH_SAYING * found.total.centre
         named = [c for c, i in found.causes.items() if i.low > least > 0 and c is not Cause.TIMEOUTS]
         named.sort(key=lambda c: -found.seconds[c])
@@ -294,7 +306,7 @@ def _explained(counted: CountedCell, found: CauseTotals | None) -> Cell:
 def _times_more(counted: CountedCell, count: Count) -> float | None:
     """Return a count as a multiple of the baseline's count for the same work.
 
-    Returns None if it is unknown or not clearly larger.
+    Returns None if it is unknown, or if its interval does not lie above `count.least`.
     """
     sides = counted.env.trials, counted.base.trials
     ours, theirs = (side.timed(count.counter) / side.work for side in sides)

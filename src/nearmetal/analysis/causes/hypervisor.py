@@ -2,9 +2,9 @@
 I/O.
 
 The other threads serve emulated devices and their I/O. At an exit, the hypervisor interrupts the guest.
-Neither is a part of the extra time: the other threads run in parallel to the guest, and the cost of an exit
-    is not measured. Both are therefore mentioned beside a cost if they are large enough to contribute to it,
-    but no share of the cost is attributed to them."""
+Neither is counted as a part of the extra time: the other threads run in parallel to the guest, and the time
+that an exit takes is not measured. Both are therefore mentioned beside an overhead if they are large enough
+to contribute to it, but no share of the overhead is attributed to them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .counted import CountedCell, CountedSide, counted_cell
 from .network_trouble import WORTH_SAYING, OneSide
 
 LEAST_EXIT = 0.5e-6
-"""Shortest duration of an exit and its return on present processors, in seconds: a thousand cycles or more.
-"""
+"""Shortest time that an exit and the return to the guest take on present processors, in seconds: at least a
+thousand cycles."""
 REASONS: Mapping[str, tuple[str, ...]] = {
     "emulated devices": ("io_exits", "mmio_exits"),
     "interrupts": ("irq_exits", "irq_window_exits", "nmi_window_exits"),
@@ -41,9 +41,9 @@ _WORDS = "a card that needs fewer exits (guest: nic: virtio)"
 def with_hypervisor(
     study: Study, cells: Sequence[Cell], folded: Folded, *, schedules: Mapping[str, Schedule]
 ) -> tuple[Cell, ...]:
-    """Return the cells; those of slower guests mention the work of their hypervisor in the sentence.
+    """Return the cells. The explaining sentence of a slower guest mentions the work of its hypervisor.
 
-    schedules: schedule of each cell's looks, by its key.
+    schedules: schedule of each cell's looks, by Cell.key.
     """
     arms = {arm.name: arm for arm in study.arms()}
 
@@ -57,7 +57,9 @@ def with_hypervisor(
 
 
 def device_threads(side: OneSide) -> FloatArray:
-    """Return the CPU seconds of the guest's control group minus the CPU seconds of its vCPUs."""
+    """Return the CPU seconds of the guest's control group minus those of its vCPU threads, by trial; nan if
+    unknown.
+    """
     return np.maximum(side.timed("cpu") - side.timed("vcpu"), 0.0)
 
 
@@ -77,7 +79,8 @@ def _explained(counted: CountedCell) -> Cell:
         return cell
     had = cell.attribution or Attribution()
     suggestion = had.suggestion
-    if emulates and _has_emulated_card(counted.env.arm):  # more expensive than the rest of its frames' path
+    # An emulated card costs more than the rest of the path of a frame.
+    if emulates and _has_emulated_card(counted.env.arm):
         suggestion = Suggestion(change=None, words=_WORDS)
     sentence = "; ".join([*clauses_of(cell), *clauses])
     return replace(cell, attribution=replace(had, sentence=sentence, suggestion=suggestion))
@@ -89,10 +92,12 @@ def _has_emulated_card(arm: Arm) -> bool:
 
 
 def _more(counted: CountedCell, read: Callable[[OneSide], FloatArray]) -> tuple[Interval, float] | None:
-    """Return a quantity of a guest minus that of its baseline for the same work, per second of the baseline.
+    """Return by how much a quantity of a guest exceeds that of its baseline for the same work.
 
-    The first result is an interval over blocks, the second is the mean. The quantity is 0 for the bare
-    machine and for containers on it. Returns None if the quantity is unknown in a block.
+    The first result is the interval over blocks of the quantity per second of the baseline. The second result
+    is the mean of the quantity over blocks. Returns None if the quantity is unknown in a block.
+
+    read: returns the quantity of one side, by trial. A baseline that is not a guest counts as 0.
     """
     own = read(counted.env.trials)
     guest = counted.base.arm.environment.guest

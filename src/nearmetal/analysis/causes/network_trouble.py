@@ -1,5 +1,5 @@
-"""TCP losses and timeouts of each cell, where packets were dropped, and how much extra time the timeouts can
-explain.
+"""TCP losses and timeouts of each cell, the places where packets were dropped, and the extra time that the
+timeouts can explain.
 
 The estimate is the number of timeouts in the timed part times the smallest retransmission timeout (RTO) of
 any connection, because each timeout waited at least that long. Backoff makes consecutive timeouts longer, so
@@ -32,7 +32,7 @@ from ..fold.counts import (
 from .attribution import MAIN_SHARE, clauses_of
 
 LEAST_RTO = 0.2
-"""Linux's smallest RTO (TCP_RTO_MIN) in seconds, for kernels that do not report that of a connection."""
+"""Linux's smallest RTO (TCP_RTO_MIN) in seconds. It is used if the RTO of the connections is unknown."""
 WORTH_SAYING = 0.1
 """Timeouts are reported with the extra time if they account for at least this share of it."""
 
@@ -41,10 +41,10 @@ WORTH_SAYING = 0.1
 class OneSide:
     """One side of a cell, over the cell's blocks, in their order; every array has shape (n,).
 
-    at: places of its trials in the columns.
-    seconds: seconds of all slices of the cell's metric in one trial; nan if the seconds of slices are
-        unknown.
-    work: work of these slices, in a unit that both sides share (see attribution).
+    counts: counters of all trials of the side.
+    at: indexes of the cell's trials in the columns of `counts`.
+    seconds: seconds of all slices of the cell's metric in each trial; nan if unknown.
+    work: work of these slices, in a unit that both sides share; see fold.pieces.Measured.
     """
 
     counts: Counts
@@ -63,8 +63,9 @@ class OneSide:
 
     @property
     def part(self) -> FloatArray:
-        """Return the share of this metric's slices in the seconds over which the counters of its workload
-        ran; 1 if unknown."""
+        """Return the seconds of this metric's slices as a fraction of the seconds over which the counters of
+        its workload ran, by trial; 1 if unknown.
+        """
         counted = self.counts.counted.get(self.workload)
         if counted is None:
             return np.ones(self.at.size)
@@ -73,7 +74,9 @@ class OneSide:
 
     @property
     def rto(self) -> float | None:
-        """Return the smallest retransmission timeout of connections that lost something in these trials."""
+        """Return the smallest retransmission timeout of connections that lost something in these trials, in
+        seconds; None if unknown.
+        """
         return least(self.counts.rto[self.at])
 
     def _column(self, columns: Mapping[CounterName, FloatArray], counter: str) -> FloatArray:
@@ -96,8 +99,8 @@ def side_of(folded: Folded, side: Side, cell: Cell) -> OneSide:
 
 
 def with_network(cells: Sequence[Cell], folded: Folded) -> tuple[Cell, ...]:
-    """Return the cells with their network trouble, and with timeouts as a likely cause if they are large
-    enough.
+    """Return the cells with their network trouble. Timeouts are added to the explaining sentence of a slower
+    cell if they account for enough of its extra time.
     """
     if not any(bool(t.networked.any()) for t in folded.counts.values()):
         return tuple(cells)
@@ -120,8 +123,8 @@ def _with_trouble(cell: Cell, arm: OneSide, baseline: OneSide) -> Cell:
 
 
 def network_trouble(arm: OneSide, baseline: OneSide) -> NetworkTrouble | None:
-    """Return what an arm and its baseline lost on the network; None if nothing was counted, or nothing was
-    lost on either side."""
+    """Return the losses and timeouts of an arm and its baseline; None if nothing was counted, or if neither
+    side lost anything."""
     timeouts, before = (_mean(side.timed_network(TIMEOUTS)) for side in (arm, baseline))
     sent, sent_before = (_mean(side.timed_network(RETRANSMITTED)) for side in (arm, baseline))
     probes, probes_before = (_mean(side.timed_network(PROBES)) for side in (arm, baseline))
@@ -166,9 +169,8 @@ def timeout_clause(t: NetworkTrouble) -> str | None:
 
 
 def extra_seconds(arm: OneSide, baseline: OneSide) -> FloatArray:
-    """Return the extra seconds of each trial's timed part over the baseline's seconds for the same work.
-
-    nan if a row has no seconds.
+    """Return by how many seconds the timed part of each trial is longer than the baseline's for the same
+    work; nan if the seconds of a side are unknown.
     """
     return arm.seconds - baseline.seconds * arm.work / baseline.work
 

@@ -1,4 +1,4 @@
-"""Table of the changes that may help against each cause. It must not depend on measured values."""
+"""Table of the changes that may help against each cause. The table must not depend on measured values."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ _SLOWER_STORAGE = frozenset((StorageKind.OVERLAY, StorageKind.LOOP))
 class Remedy:
     """A change that may help against a cause.
 
-    cause: name of a Cause, or the beginning of a clause of the sentence.
-    fits: whether the change can be made to this arm, compared with this baseline, for this workload.
+    cause: name of a Cause ('DELAY'), or a clause of the explaining sentence ('communication').
+    fits: returns whether the change can be made, given the arm, its baseline and the workload.
+    change: None if no study can make the change.
+    words: the change in words.
     """
 
     cause: str
@@ -126,10 +128,10 @@ REMEDIES: tuple[Remedy, ...] = (
 def suggest(
     proven: Collection[str], sentence: str, arm: Arm, baseline: Arm, workload: Workload
 ) -> Suggestion | None:
-    """Return a change that may help against the first cause that has one, or None.
+    """Return a change that may help against the first cause that has such a change; None if none has.
 
-    proven: names of the proven causes, largest cost first.
-    sentence: further causes, separated by semicolons.
+    proven: names of the proven causes (Cause), largest first.
+    sentence: the explaining sentence. Its clauses, separated by semicolons, count as further causes.
     """
     clauses = [clause.strip() for clause in sentence.split(";")]
     for found in (*proven, *clauses):

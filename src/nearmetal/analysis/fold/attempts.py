@@ -41,12 +41,12 @@ class ChosenTrials:
 
 
 def choose(plan: Plan, heads: Sequence[Head]) -> ChosenTrials:
-    """Choose the trials that count. A block counts by its first attempt that contains all trials that the
-    block needs, and only if every block before it counts too, or was given up, or was left incomplete by a
-    worker that went on with others: no attempt at it is under way any more.
+    """Choose the trials that count.
 
-    A block needs the trials of the plan, without those of arms that already had their verdicts. Block 0 is
-    the rehearsal and never counts.
+    A block needs all trials of the plan, except those of arms that already had their verdicts. It counts by
+    its first attempt that contains all of them (model.record.counting). It counts only if no earlier block
+    may still be under way: every earlier block counts, too, or was given up, or is incomplete although its
+    worker has gone on with later blocks. Block 0 is the rehearsal and never counts.
     """
     attempts: dict[Claim, dict[Side, int]] = {}
     rehearsed = 0
@@ -116,7 +116,12 @@ def _whole(plan: Plan, heads: Sequence[Head], found: Mapping[Side, int]) -> bool
 
 @dataclass(frozen=True, kw_only=True)
 class _Attempt:
-    """One attempt at a block, from the start of its first trial to the end of its last, in Unix seconds."""
+    """One attempt at a block.
+
+    run: label of the worker.
+    begin: start of its first trial, in Unix seconds.
+    end: end of its last trial, in Unix seconds.
+    """
 
     block: int
     run: str
@@ -130,8 +135,8 @@ class RunTimes:
     block_seconds: median seconds from the start of one block to the start of the next of the same worker; 0
         without trials.
     elapsed: seconds during which at least one worker ran a block.
-    ended: by block number, seconds of the run at the end of each block. The run starts with the command that
-        started it, or with its first block if the time of the command is unknown.
+    ended: by block number, seconds from the start of the run to the end of the block, without pauses. The run
+        starts with the command `run`, or with its first block if the time of the command is unknown.
     """
 
     def __init__(self, heads: Sequence[Head], started: float | None) -> None:
@@ -186,6 +191,6 @@ def _spent(attempts: Sequence[_Attempt], block_seconds: float) -> list[float]:
         spent += gap if 0 < gap <= max(block_seconds, 1.0) else 0.0
         spent += max(0.0, a.end - max(a.begin, before))
         before = max(before, a.end)
-        # An attempt that ended before an earlier one of another worker: the time after its end is not its.
+        # If an earlier attempt of another worker ended later, the time in between is not before this end.
         out.append(spent - (before - a.end))
     return out

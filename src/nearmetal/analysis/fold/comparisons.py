@@ -40,10 +40,11 @@ class Folded:
     blocks: the numbers of the complete blocks, ascending.
     torn: number of blocks without a complete attempt.
     unused: trials that do not count, and why.
-    rows: names in order of appearance.
+    rows: (workload, metric) of every row, in order of appearance.
     measured, compared: see pieces.Piece; blocks whose verification failed are not included.
     counts: counters of the trials, by side.
-    present: by side, the blocks in which the side had a trial. It was left out of the others on purpose.
+    present: by side, the blocks in which the side had a trial, ascending. From all other complete blocks the
+        side was left out on purpose.
     lost, silent, left_out: see pieces.Piece.
     wrong: number of trials whose results were found to be wrong.
     nodes: the node of each of `blocks`.
@@ -66,7 +67,7 @@ class Folded:
 
 @dataclass(frozen=True, kw_only=True)
 class Paired:
-    """One comparison of one row, by block, ascending.
+    """One comparison of one row (workload and metric), block by block, in ascending order.
 
     both: the blocks that were measured on both sides and can be compared.
     judged_blocks: numbers of the blocks that verdicts use: `both`, and the blocks in which one side failed.
@@ -174,7 +175,7 @@ def joined_pieces(choice: ChosenTrials, pieces: Iterable[Piece]) -> Folded:
 
 
 def pair(folded: Folded, env: Side, base: Side, row: RowName) -> Paired | None:
-    """Compare two sides in one row, block by block. Returns None if no block can be compared."""
+    """Return the comparison of two sides in one row; None if no block can be compared."""
     found = folded.compared.get((env, base, row))
     if found is None or not bool(found.alike.any()):
         return None
@@ -201,7 +202,8 @@ def pair(folded: Folded, env: Side, base: Side, row: RowName) -> Paired | None:
 
 
 def on_blocks(paired: Paired, blocks: frozenset[int]) -> Paired | None:
-    """Return the comparison in some of its blocks only; None if none of them was measured on both sides."""
+    """Return the comparison over these blocks only; None if none of them was measured on both sides. The
+    field `failures` stays that of all blocks."""
     wanted = np.fromiter(blocks, dtype=np.int64, count=len(blocks))
     kept, judged = np.isin(paired.blocks, wanted), np.isin(paired.judged_blocks, wanted)
     if not bool(kept.any()):
@@ -219,12 +221,12 @@ def on_blocks(paired: Paired, blocks: frozenset[int]) -> Paired | None:
 
 
 def brackets(paired: Paired) -> Brackets | None:
-    """Return the three-arm brackets of the judged blocks that have both runs of the baseline; None if no
-    block has both.
+    """Return the data of all judged blocks for the three-arm interval; None if no block has both runs of the
+    baseline.
 
-    In each round of slices the mean of the logarithms of the three arms is subtracted, then the medians are
-    computed. Effects common to all arms in a round cancel, and the three arms are treated alike. Slices that
-    are not paired are reduced to medians first.
+    In each round of slices the mean of the logarithms of the three runs (the environment and both runs of the
+    baseline) is subtracted. Then the median of each run is computed. So effects that all three share in a
+    round cancel, and all three are treated alike. Slices that are not paired are reduced to medians first.
     """
     values = paired.both.brackets
     known = ~np.isnan(values[2]) if values.size else np.zeros(0, dtype=np.bool_)
@@ -239,8 +241,10 @@ def brackets(paired: Paired) -> Brackets | None:
 
 
 def merged_pieces(pieces: Sequence[Piece]) -> Piece:
-    """Return one piece with the blocks of several. They are given in ascending order of their blocks, and no
-    two overlap. Nothing is removed from them."""
+    """Return one piece with the blocks of several pieces, which stay unchanged.
+
+    pieces: in ascending order of their blocks; no two have a block in common.
+    """
     return Piece(
         rows=tuple(dict.fromkeys(row for p in pieces for row in p.rows)),
         measured={
@@ -334,7 +338,7 @@ def _one_measured(parts: Sequence[Measured]) -> Measured:
 
 
 def _one_compared(parts: Sequence[Compared]) -> Compared:
-    """Join the parts of one comparison. Only shares that every part has are kept."""
+    """Concatenate the blocks of one comparison. Of `shares`, only kinds that all parts have are kept."""
     if len(parts) == 1:
         return parts[0]
     kinds = [kind for kind in parts[0].shares if all(kind in p.shares for p in parts)]
@@ -353,10 +357,10 @@ def _one_compared(parts: Sequence[Compared]) -> Compared:
 
 @dataclass(frozen=True, kw_only=True)
 class _Outcomes:
-    """Blocks in which one row of one side has no usable value.
+    """Complete blocks in which one row of one side has no usable value. Each block is in one of the fields.
 
-    failed: reason by block.
-    absent: blocks in which the row was too short to measure, or that do not have it.
+    failed: by block, why the row or its trial failed.
+    absent: blocks in which the row was too short to measure, or does not exist.
     left_out: blocks from which the row was left out on purpose.
     """
 
@@ -392,9 +396,11 @@ def _outcomes(folded: Folded, side: Side, row: RowName) -> _Outcomes:
 def _with_failures(
     both: Compared, outcomes: tuple[_Outcomes, _Outcomes], left_out: frozenset[int]
 ) -> tuple[IntArray, FloatArray]:
-    """Return the blocks and values that verdicts use: d, and infinities where one side failed.
+    """Return the numbers of the blocks that verdicts use, ascending, and their values: d of the blocks in
+    `both`, +inf where the environment failed, and -inf where the baseline failed.
 
-    A block is left out if the other side failed as well, has no value, or was left out.
+    A block in which one side failed is not used if the other side failed as well or has no value, or if the
+    comparison was left out of the block.
     """
     env, base = outcomes
     extra: dict[int, float] = {}

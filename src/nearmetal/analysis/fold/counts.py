@@ -28,7 +28,7 @@ CounterName = tuple[Scope, str]
 Counters = Mapping[str, float | None]
 Key = TypeVar("Key")
 _Found = tuple[list[int], list[Counters | msgspec.Raw]]
-"""Trials with a scope, and its counters in each of them."""
+"""The indexes of the trials that have counters of one scope, and these counters, trial by trial."""
 _decoder = msgspec.json.Decoder(list[dict[str, float | None]])
 
 TIMEOUTS, RETRANSMITTED, PROBES = "TcpExtTCPTimeouts", "TcpRetransSegs", "TcpExtTCPLossProbes"
@@ -59,9 +59,10 @@ class Counts:
     networked: whether the trial has counters of a network.
     rto: smallest retransmission timeout of connections that lost something, in seconds.
     flagged: whether the trial has a flag.
-    counters: counters of timed parts.
-    network: network counters of timed parts, and those that indicate trouble.
-    counted: by workload, seconds over which its counters ran.
+    disturbance: fractions of CPU time that was stolen or that other processes took, by kind.
+    counters: counters over timed parts.
+    network: network counters over timed parts, and counters of dropped packets over whole trials.
+    counted: by workload, seconds over which the counters of its timed part ran.
     """
 
     blocks: IntArray
@@ -75,7 +76,7 @@ class Counts:
     counted: Mapping[str, FloatArray]
 
     def places(self, blocks: IntArray) -> IntArray:
-        """Return the places of these blocks in the columns; blocks without a good trial are left out."""
+        """Return the indexes of these blocks in the columns; blocks without a good trial are left out."""
         if self.blocks.size == 0:
             return np.empty(0, dtype=np.int64)
         at = np.minimum(np.searchsorted(self.blocks, blocks), self.blocks.size - 1)
@@ -84,7 +85,7 @@ class Counts:
 
     @cached_property
     def smallest_rto(self) -> float | None:
-        """Return the smallest retransmission time-out of all good trials."""
+        """Return the smallest retransmission timeout of all good trials, in seconds; None if unknown."""
         return least(self.rto[self.good])
 
     def drops(self, at: IntArray) -> dict[str, float]:
@@ -102,7 +103,7 @@ class Counts:
 
 
 def least(values: FloatArray) -> float | None:
-    """Return the smallest known value."""
+    """Return the smallest value that is not nan; None if there is none."""
     known = values[~np.isnan(values)]
     return float(known.min()) if known.size else None
 
@@ -154,12 +155,14 @@ class CountsBuilder:
 
 
 class _Columns:
-    """Collects the counters that the analysis uses from many trials, by scope and name. They are read at the
-    end, those of one scope in all trials at once."""
+    """Collects the counters that the analysis uses from many trials, by scope and name.
+
+    columns() parses the counters of one scope in all trials at once, which is faster than trial by trial.
+    """
 
     def __init__(self, scopes: Callable[[Scope], bool], names: Callable[[Scope, str], bool]) -> None:
-        """scopes: whether the analysis uses any counter of a scope.
-        names: whether it uses a counter of such a scope.
+        """scopes: returns whether the analysis uses any counter of a scope.
+        names: returns whether the analysis uses a counter, given its scope and its name.
         """
         self._scopes, self._names = scopes, names
         self._found: dict[str, _Found | None] = {}
@@ -177,9 +180,9 @@ class _Columns:
                 found[1].append(stored)
 
     def columns(self, n: int) -> dict[CounterName, FloatArray]:
-        """Return one column of n trials for each counter.
+        """Return one column for each counter, shape (n,), where n is the number of trials; nan if unknown.
 
-        Raises NotPlain.
+        Raises NotPlain if stored counters are corrupt.
         """
         out: dict[CounterName, FloatArray] = {}
         for text, found in self._found.items():
@@ -241,7 +244,12 @@ def _named(columns: Mapping[CounterName, FloatArray]) -> dict[str, FloatArray]:
 
 
 def _read(stored: Sequence[Counters | msgspec.Raw]) -> Sequence[Counters]:
-    """Return the counters of a scope in many trials, which are read already or all JSON text."""
+    """Return the counters of a scope in many trials.
+
+    stored: all of them already parsed, or all of them JSON text.
+
+    Raises NotPlain if the text is corrupt.
+    """
     if not isinstance(stored[0], msgspec.Raw):
         return cast("Sequence[Counters]", stored)
     try:
@@ -271,8 +279,8 @@ def _of_trouble(of: Scope, name: str) -> bool:
 
 @cache
 def place_of(of: Scope, counter: str) -> str | None:
-    """Return where the packets that a counter counts were dropped, as text; None if it does not count
-    drops."""
+    """Return the place where packets were dropped that a counter counts, as text; None if the counter does
+    not count dropped packets."""
     where = of.place
     words = counter.split(".")
     if counter.startswith("dev.") and words[-1] in ("rx_drops", "tx_drops", "rx_errors", "tx_errors"):
@@ -289,5 +297,6 @@ def place_of(of: Scope, counter: str) -> str | None:
 
 
 def _smallest_rto(connections: Iterable[Connection]) -> float:
-    """Return the smallest retransmission time-out; nan if nothing was lost."""
+    """Return the smallest retransmission timeout of connections that retransmitted, in seconds; nan if none
+    did."""
     return min((c.rto for c in connections if c.retransmitted and c.rto), default=math.nan)

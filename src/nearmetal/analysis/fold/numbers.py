@@ -1,4 +1,4 @@
-"""Reads the numbers of many rows at once, from the form in which records store them."""
+"""Parses the numbers of many rows at once, from the forms in which records store them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Numbers = tuple[float, ...] | msgspec.Raw | bytes
-"""The numbers of a row: read already, an array as JSON text, or ticks (model.record.Row.ticks)."""
+"""The numbers of a row: already parsed (tuple), JSON text of an array (Raw), or ticks as in
+model.record.Row.ticks (bytes)."""
 
 _TICK_BYTES = 4
 _lists = msgspec.json.Decoder(list[tuple[float, ...]])
 
 
 class NotPlain(ValueError):
-    """Rows whose numbers are not stored as nearmetal stores them, or are corrupt. They have to be read record
-    by record."""
+    """Raised for rows whose numbers are corrupt, or are not stored as nearmetal stores them. The records then
+    have to be decoded one by one, which reports the corrupt one."""
 
 
 def concatenated(rows: Sequence[Numbers]) -> tuple[FloatArray, IntArray]:
@@ -39,7 +40,7 @@ def concatenated(rows: Sequence[Numbers]) -> tuple[FloatArray, IntArray]:
         found: Sequence[tuple[float, ...]] = _of_texts(cast("Sequence[msgspec.Raw]", rows))
     elif kinds == {tuple}:
         found = cast("Sequence[tuple[float, ...]]", rows)
-    else:  # rows with long slices, or of an older schema, between others
+    else:  # rows in different forms, for example with seconds that ticks cannot hold, or of an older schema
         found = [_read(row) for row in rows]
     lengths = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
     if not bool(lengths.all()):

@@ -1,8 +1,8 @@
 """Folds a number of whole blocks of a run (a piece) from records to one value per block.
 
-The replicate is the instance: its slices or runs are folded to one value before any statistic. Everything
-    that needs slices is therefore computed block by block. A long run is folded piece by piece, possibly by
-    several processes, and comparisons.py joins the pieces."""
+The replicate is the instance: its slices or runs are folded to one value before any statistic is computed.
+Whatever needs slices is therefore computed block by block. A long run is folded piece by piece, possibly by
+several processes, and comparisons.py joins the pieces."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FoldRequest:
 
 
 def fold_request(study: Study, *, detail: bool = True, three_arms: bool = False) -> FoldRequest:
-    """Return what the analysis of a study needs from its run."""
+    """Return the request for the values that the analysis of a study needs. See FoldRequest."""
     pairs = [((c.arm, False), (c.baseline, False)) for c in study.comparisons()]
     twins = [((arm.name, True), (arm.name, False)) for arm in study.arms()]
     return FoldRequest(
@@ -66,7 +66,7 @@ class Measured:
     middles: median of the instance's slices in each block.
     seconds: seconds of all slices; nan if unknown.
     work: work of all slices, in a unit that both sides of a comparison share; nan if unknown.
-    drawn: one value of each block, drawn at random; empty if no quantiles are needed.
+    drawn: the value of one slice of each block, drawn at random; empty if no quantiles are needed.
     """
 
     unit: str
@@ -83,11 +83,13 @@ class Compared:
     """One comparison of one row over the blocks that both sides have; every array has shape (n,).
 
     blocks: block numbers, ascending.
-    together: whether slices were paired.
-    alike: whether the two sides can be compared: paired slices must be equally many on both sides.
-    lengths: number of slices.
-    d: s ln(x_env / x_base), the median over paired slices, else of the medians; nan if not alike.
-    env_values, base_values: medians of the instance.
+    together: whether the slices of both sides are paired.
+    alike: whether the two sides can be compared: they measure in the same unit, and paired slices are equally
+        many on both sides.
+    lengths: number of slices of the environment.
+    d: s ln(x_env / x_base): the median over paired slices, otherwise computed from the medians of both sides;
+        nan if not alike.
+    env_values, base_values: medians of the slices of each side.
     difference: env - base in base units, computed like d.
     centres, variances: mean and variance of the log ratios of paired slices; nan for fewer than two.
     env_slice, base_slice: median seconds of a slice; nan if unknown.
@@ -131,7 +133,7 @@ class Piece:
 
     A side is an arm together with whether it is the second run of the first baseline.
 
-    rows: names in order of appearance.
+    rows: (workload, metric) of every row, in order of appearance.
     measured: metrics by side and row.
     compared: comparisons by environment, baseline and row.
     counts: counters of trials, by side.
@@ -154,7 +156,8 @@ class Piece:
 
 
 class Stored(Protocol):
-    """Stored lines of trials, as records.StoredLines."""
+    """The interface of records.StoredLines that this module uses: lines of trials files that are decoded on
+    demand."""
 
     def data(self) -> Iterable[TrialData]: ...
     def records(self) -> Iterable[TrialRecord]: ...
@@ -163,8 +166,8 @@ class Stored(Protocol):
 def fold_stored(request: FoldRequest, used: Stored, others: Stored) -> Piece:
     """Fold the trials of stored lines. See fold_piece().
 
-    The numbers of many rows are parsed at once. If they are not written as usual, each line is read by
-    itself, which reports a corrupt one.
+    The numbers of many rows are parsed at once. If some are corrupt, or not stored as nearmetal stores them,
+    the lines are decoded one by one, which reports a corrupt line.
     """
     try:
         return fold_piece(request, used.data(), others.data())
@@ -215,7 +218,7 @@ def fold_piece(
     names = dict.fromkeys(name for collected in rows.values() for name in collected.columns)
     measured: dict[tuple[Side, RowName], Measured] = {}
     compared: dict[tuple[Side, Side, RowName], Compared] = {}
-    for name in names:  # row by row, so that the slices of few trials are in memory
+    for name in names:  # row by row, so that only the slices of one metric are in memory
         slices: dict[Side, Slices] = {}
         for side, collected in rows.items():
             column = collected.columns.get(name)
@@ -244,7 +247,7 @@ def fold_piece(
 
 
 def _is_wrong(rows: Iterable[Row | RowData]) -> bool:
-    """Return whether a result of a trial failed its verification."""
+    """Return whether any of these rows failed its verification."""
     return any(row.verification and row.verification.get("ok") is False for row in rows)
 
 
@@ -263,10 +266,12 @@ def _measured(request: FoldRequest, key: tuple[Side, RowName], s: Slices) -> Mea
 
 
 def _one_of_each_block(s: Slices, side: Side, row: RowName, seed: int) -> FloatArray:
-    """Draw one value of each block, determined by seed and block only; shape (blocks,).
+    """Return the value of one random slice of each block, shape (blocks,).
+
+    The draw depends on the seed, the block, the side and the row only, never on values.
 
     Values of the same block are correlated. If all of them were used, the sample would seem larger than it
-    is, and their median would hide the tail.
+    is. If the median of each block were used, the tail would be hidden.
     """
     name = f"{side[0]}{'.aa' if side[1] else ''} {'.'.join(row)}"
     drawn = [
@@ -280,7 +285,7 @@ def _one_of_each_block(s: Slices, side: Side, row: RowName, seed: int) -> FloatA
 def _comparisons(
     request: FoldRequest, slices: Mapping[Side, Slices]
 ) -> Iterable[tuple[tuple[Side, Side], Compared]]:
-    """Yield the comparisons of one row."""
+    """Yield the requested comparisons of one row, by (environment, baseline)."""
     for env, base in request.comparisons:
         e, b = slices.get(env), slices.get(base)
         if e is None or b is None:
@@ -340,7 +345,7 @@ def _compare(e: Slices, b: Slices, second: Slices | None, *, detail: bool) -> Co
 
 
 def _rows(table: FloatArray, at: IntArray, width: int) -> FloatArray:
-    """Return some rows of a table, cut to a width. If they are all rows in order, they are not copied."""
+    """Return the rows with these indexes, cut to a width. If these are all rows in order, none is copied."""
     whole = at.size == table.shape[0] and bool(np.all(at == np.arange(at.size)))
     return table[:, :width] if whole else table[at, :width]
 
@@ -362,10 +367,10 @@ def _shares(e: Slices, b: Slices, ie: IntArray, ib: IntArray, together: BoolArra
     alone = row_medians(b.time[ib[apart]], b.lengths[ib[apart]])
 
     def share(env_time: FloatArray, base_time: FloatArray) -> FloatArray:
-        """Return (env_time - base_time) / whole by block, from paired slices if there are any, else from
-        medians.
+        """Return the extra time of a part as a fraction of the baseline's whole time, by block: the median
+        over paired slices, otherwise computed from the medians of both sides.
 
-        env_time, base_time: seconds per unit of work, shaped like the values of each side.
+        env_time, base_time: seconds of the part per unit of work, shaped like the values of each side.
         """
         out = np.empty(ie.size)
         if bool(np.any(apart)):

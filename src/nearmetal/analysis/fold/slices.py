@@ -1,4 +1,4 @@
-"""Collects the slices of one side of a piece of a run trial by trial, and makes tables of them."""
+"""Collects the slices of one side of a comparison, trial by trial, and converts them to arrays."""
 
 from __future__ import annotations
 
@@ -23,17 +23,22 @@ RowName = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Slices:
-    """One metric of one side.
+    """One metric of one side in n blocks. `widest` is the largest number of slices of a block.
 
-    values, logs: the values and their natural logarithms, shape (n, widest); nan after the last slice of a
-        block.
-    seconds, parts: shaped like values if every block has them, else None or missing. A part that is constant
-        in each block has shape (n, 1).
+    These arrays have shape (n, widest), with nan after the last slice of a block:
 
-    All other arrays have shape (n,).
+    values, logs: the values and their natural logarithms.
+    seconds: seconds of each slice; None unless every block has them.
+    parts: seconds of each slice by kind of part (model.record.Row.parts); only kinds that every block has. A
+        kind that is constant in each block has shape (n, 1).
 
-    middles, middle_seconds: medians of the values and of the seconds of each block; nan if unknown.
-    second_sums, work_sums: sums of the seconds and of the work of each block; nan if unknown.
+    These arrays have shape (n,):
+
+    blocks: block numbers, ascending.
+    lengths: number of slices.
+    paired: whether the slices may be paired with those of other arms.
+    middles, middle_seconds: medians of the values and of the seconds; nan if unknown.
+    second_sums, work_sums: sums of the seconds and of the work; nan if unknown.
     """
 
     unit: str
@@ -65,12 +70,13 @@ class Slices:
         return self.seconds / self.work
 
     def is_absent(self, kind: str) -> bool:
-        """Return whether no slice spends time on a part."""
+        """Return whether no slice spends time on this kind of part."""
         part = self.parts.get(kind)
         return part is None or not bool(part.any())
 
     def part_time(self, kind: str) -> FloatArray:
-        """Return the seconds of each slice that a part takes, per unit of work; 0 without the part."""
+        """Return the seconds that this kind of part takes in each slice, per unit of work; 0 if the side does
+        not have it."""
         if kind not in self._part_times:
             part = self.parts.get(kind)
             self._part_times[kind] = np.zeros_like(self.work) if part is None else part / self.work
@@ -82,14 +88,14 @@ class Slices:
 
 
 class Column:
-    """Collects the usable rows of one metric of one side.
+    """Collects the usable rows of one metric of one side: one row per block.
 
-    rows: the rows; a row without values has seconds and work.
-    blocks: by row.
-    timed: by row, whether it has seconds (_TIMED), and whether they are the first of its workload in the
-        trial with these seconds (_COUNTED).
-    sums: sums of the seconds of each row that has them, once the column is closed.
-    value_sums: sums of the values of each row, once the column is closed; empty if nobody needs them.
+    rows: the rows. A row without values has seconds and work, from which its values follow.
+    blocks: the block of each row.
+    timed: for each row, _UNTIMED if it has no seconds. Otherwise _COUNTED if no earlier row of the same
+        workload in the trial has the same seconds, else _TIMED: the same slices must not be counted twice.
+    sums: after close(), the sum of the seconds of each row that has seconds.
+    value_sums: after close(), the sum of the values of each row; empty unless the metric is the wall time.
     """
 
     sums: FloatArray
@@ -102,7 +108,7 @@ class Column:
         self.blocks, self.timed = array("q"), array("b")
 
     def close(self) -> None:
-        """Forget the rows and their numbers, except for the sums of each row."""
+        """Compute `sums` and `value_sums`, then drop the rows and their numbers to save memory."""
         lengths, timed = self.lengths, np.array(self.timed) != _UNTIMED
         self.sums = _row_sums(self.seconds, lengths[timed]) if bool(timed.any()) else np.empty(0)
         self.value_sums = _row_sums(self.values, lengths) if self.metric == _WALL else np.empty(0)
@@ -112,7 +118,7 @@ class Column:
 
     @cached_property
     def _derived(self) -> BoolArray:
-        """Whether a row has no values, so that they follow from its seconds and work."""
+        """Whether each row lacks values, which then follow from its seconds and work; shape (rows,)."""
         empty = _empty(self.rows[0])
         return np.array([len(row.values) <= empty for row in self.rows], dtype=np.bool_)
 
@@ -123,8 +129,8 @@ class Column:
 
     @cached_property
     def values(self) -> FloatArray:
-        """Return the values of all rows, concatenated. See model.record.slice_values() for rows without
-        values."""
+        """Return the values of all rows, concatenated. Missing values are computed as by
+        model.record.slice_values()."""
         stored, derived = self._numbers[0], self._derived
         if not bool(derived.any()):
             return stored
@@ -135,7 +141,7 @@ class Column:
 
     @cached_property
     def work(self) -> FloatArray:
-        """Return the work of a slice of each row, 0 if unknown; shape (rows,)."""
+        """Return the work of one slice of each row, shape (rows,); 0 if unknown."""
         return np.array([row.work for row in self.rows])
 
     @property
@@ -156,7 +162,8 @@ class Column:
 
     @cached_property
     def _numbers(self) -> tuple[FloatArray, IntArray]:
-        """The numbers of all rows, and how many each has: values, or seconds of a row without values."""
+        """The numbers of all rows, concatenated, and how many each row has. The numbers of a row are its
+        values, or its seconds if it has no values."""
         derived, timed = self._derived, np.array(self.timed) != _UNTIMED
         seconds, timed_lengths = self._timed_numbers
         values, value_lengths = concatenated(
@@ -178,8 +185,11 @@ class Column:
         return numbers, lengths
 
     def parts(self) -> dict[str, tuple[FloatArray, bool]]:
-        """Return, by kind, the parts of all rows, concatenated, and whether there is only one number for each
-        row, because its parts are all the same. Kinds that a row lacks are left out."""
+        """Return, by kind of part, its seconds in all rows, concatenated, and whether each row has only one
+        number, which holds for all of its slices. Kinds that a row lacks are left out.
+
+        Raises NotPlain if the numbers of parts and values of a row do not agree.
+        """
         out: dict[str, tuple[FloatArray, bool]] = {}
         ticks, parts = [row.part_ticks for row in self.rows], [row.parts for row in self.rows]
         for kind in sorted(set[str]().union(*ticks, *parts)):
@@ -199,8 +209,10 @@ class Column:
 
 
 def _seconds_of(rows: Sequence[Row | RowData], numbers: Sequence[Numbers]) -> tuple[FloatArray, IntArray]:
-    """Return numbers of these rows as seconds, concatenated, and how many each row has. See
-    model.record.Row.ticks_per_second."""
+    """Convert numbers of these rows to seconds. Return all seconds, concatenated, and how many each row has.
+
+    numbers: seconds or ticks of each row; see model.record.Row.ticks_per_second.
+    """
     found, lengths = concatenated(numbers)
     rates = np.array([row.ticks_per_second for row in rows], dtype=np.int64)
     if not bool(rates.all()):
@@ -212,14 +224,17 @@ def _seconds_of(rows: Sequence[Row | RowData], numbers: Sequence[Numbers]) -> tu
 
 
 def _repeated(numbers: NDArray[Any], lengths: IntArray) -> NDArray[Any]:
-    """Return one number for each slice, from one for each row; a single number if all are the same."""
+    """Repeat the number of each row for each of its slices. Returns a single number if all are the same.
+
+    lengths: number of slices of each row.
+    """
     first = numbers[:1]
     return first if bool(np.all(numbers == first)) else np.repeat(numbers, lengths)
 
 
 def _empty(row: Row | RowData) -> int:
-    """Return the length above which `values` or `seconds` of this kind of row contain a number: that of the
-    text of an empty array, or 0 for tuples."""
+    """Return the length of `values` or `seconds` of this kind of row if they contain no number: 0 for a
+    tuple, or the length of the text '[]'. Any longer value contains a number."""
     return len("[]") if isinstance(row, RowData) else 0
 
 
@@ -230,9 +245,9 @@ _WALL = "wall"
 class SideRows:
     """Collects the rows of the trials of one side, in the order of blocks.
 
-    columns: by row.
-    lost: as in Piece.
-    paired: blocks whose slices may be paired.
+    columns: by (workload, metric).
+    lost: by (workload, metric) and block, the reason why the row has no usable value.
+    paired: blocks whose slices may be paired with those of other arms.
     """
 
     def __init__(self) -> None:
@@ -244,7 +259,8 @@ class SideRows:
     def add(self, record: TrialRecord | TrialData) -> None:
         """Add a trial that did not fail.
 
-        This is done for every row of every trial; most rows have the same position as in the trial before.
+        Most rows have the same position as in the trial before, so the column at this position is tried
+        first. This loop runs for every row of every trial.
         """
         block, usual = record.block, self._usual
         if record.fold is Fold.PAIRED:
@@ -277,11 +293,11 @@ class SideRows:
             column.timed.append(timed)
 
     def counted(self, blocks: IntArray) -> dict[str, FloatArray]:
-        """Return, by workload, the seconds over which its counters ran in each of these blocks. The columns
-        are closed.
+        """Return, by workload, the seconds over which its counters ran in each of these blocks; nan if
+        unknown. All columns must be closed.
 
-        This is the wall time of the workload if it was measured, else the sum over its slices; nan if
-        unknown. Metrics of the same slices have equal seconds, which are added only once.
+        The seconds are the wall time of the workload if it was measured, otherwise the sum over its slices.
+        Metrics of the same slices have equal seconds, which are added only once.
         """
         sums: dict[str, FloatArray] = {}
         walls: dict[str, FloatArray] = {}
@@ -311,14 +327,17 @@ class SideRows:
 
 
 def _row_sums(numbers: FloatArray, lengths: IntArray) -> FloatArray:
-    """Return the sums of concatenated rows of these lengths, each >= 1."""
+    """Return the sum of each of these concatenated rows. Every length is at least 1."""
     return np.add.reduceat(numbers, np.cumsum(lengths) - lengths)
 
 
 def as_slices(column: Column, paired: Collection[int]) -> tuple[Slices, list[int]]:
-    """Return the usable rows as arrays, and the blocks of the failed rows: a value is <= 0 or not finite.
+    """Return the usable rows as arrays, and the blocks of the other rows, in which a value is not positive or
+    not finite.
 
-    Raises NotPlain.
+    paired: blocks whose slices may be paired with those of other arms.
+
+    Raises NotPlain if stored numbers are corrupt.
     """
     lengths = column.lengths
     inside = _inside(lengths)
@@ -385,7 +404,8 @@ def _positive(numbers: FloatArray) -> bool:
 
 
 def _inside(lengths: IntArray) -> BoolArray | None:
-    """Return where a table with rows of these lengths has numbers, shape (n, widest); None if everywhere."""
+    """Return which entries of a table with rows of these lengths hold a number, shape (n, widest); None if
+    all do."""
     widest = int(lengths.max())
     return None if int(lengths.min()) == widest else np.arange(widest) < lengths[:, None]
 
@@ -423,8 +443,8 @@ def row_medians(table: FloatArray, lengths: IntArray) -> FloatArray:
 
 
 def row_middles(table: FloatArray, lengths: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the two entries in the middle of each row in ascending order, which are the same one if the row
-    has an odd number of entries. See row_medians()."""
+    """Return the lower and the upper of the two middle entries of each row in ascending order. Both are the
+    same entry if the row has an odd number of entries. See row_medians() for the arguments."""
     ordered = np.sort(table, axis=1)  # nan stays at the end
     rows = np.arange(lengths.size)
     return ordered[rows, (lengths - 1) // 2], ordered[rows, lengths // 2]

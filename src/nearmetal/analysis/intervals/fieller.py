@@ -1,6 +1,6 @@
-"""The ratio of two arithmetic means with Fieller's interval, for totals of cost.
+"""The ratio of two arithmetic means with Fieller's interval, for the overhead of all blocks together.
 
-The mean of the ratios would not be the ratio of the totals."""
+The mean of the ratios of single blocks would be another quantity than the ratio of the totals."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ def fieller(numerator: FloatArray, denominator: FloatArray, confidence: float) -
     """Return mean(numerator) / mean(denominator) of paired values (same blocks, same length), with its
     interval.
 
-    The ends are the roots of (my^2 - q vy) r^2 - 2 (mx my - q cxy) r + (mx^2 - q vx) with q = t^2, variances
-    of means. If the denominator does not differ from zero at this confidence, the set is not an interval, and
-    infinite ends are returned. Raises ValueError for unequal lengths or fewer than two pairs.
+    The ends are the roots of (my^2 - q vy) r^2 - 2 (mx my - q cxy) r + (mx^2 - q vx), where mx and my are the
+    means of numerator and denominator, vx, vy and cxy the variances and the covariance of these means, and q
+    the square of Student's t. If the denominator does not differ from zero at this confidence, the set of
+    accepted ratios is not an interval, and infinite ends are returned.
+
+    Raises ValueError for unequal lengths or fewer than two pairs.
     """
     n = numerator.size
     if n != denominator.size or n < 2:

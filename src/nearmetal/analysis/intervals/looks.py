@@ -28,9 +28,8 @@ OLD_LEAST_BLOCKS = 12
 """Least number of blocks for a verdict in results directories with ExpectedLooks."""
 
 Attained = Callable[[int, float], float]
-"""Returns the level that a test of n blocks attains within a given level; 0 if the interval would be
-unbounded.
-"""
+"""Function of (n, level): returns the largest level not above `level` that a test of n blocks attains; 0 if
+the interval would be unbounded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +78,12 @@ def spent_levels(
     """Return the level that each look spends; the levels sum to at most alpha.
 
     GrowingLooks: a look may spend its share of alpha and the amount that earlier looks left. It spends the
-    level that its test attains within that. A closing look may spend half of the unspent alpha, including
-    future shares. The carried amount and all future shares are then scaled down in proportion.
+        largest level within this amount that its test attains. A closing look may spend half of the unspent
+        alpha, including the shares of future looks. The amount left by earlier looks and all future shares
+        are then multiplied by the fraction of alpha that the closing look did not spend.
     ExpectedLooks: each look spends its share, and nothing is carried.
+
+    level_of: see Attained.
     """
     if isinstance(schedule, ExpectedLooks):
         return tuple(alpha * (look.share or 0.0) for look in looks)
@@ -103,8 +105,8 @@ def spent_levels(
 
 
 def nominal_shares(looks: Sequence[PlannedLook]) -> tuple[float, ...]:
-    """Return the share of alpha that each look may spend if nothing is carried, for any alpha; they sum to at
-    most 1.
+    """Return the share of alpha that each look may spend if unspent shares are not passed on. The shares do
+    not depend on alpha and sum to at most 1.
 
     A closing look has half of the share that all looks before it left, and halves the shares of later looks.
     """
@@ -149,8 +151,8 @@ class Carried:
         contradict each other.
     centre: Hodges-Lehmann estimate of all blocks without a failure, moved to the nearer end if it lies
         outside [low, high].
-    step: about one standard error of the centre (nan for n < 3).
-    ahead: n and level of the future looks, soonest first, if each attains the level that it may spend.
+    step: about one standard error of the centre; nan if unknown.
+    ahead: number of blocks and predicted level of each future look, soonest first.
     """
 
     looks: tuple[Look, ...]
@@ -166,7 +168,8 @@ class Carried:
 
 
 FORESEEN_LOOKS = 12
-"""Number of future looks that are considered, up to about 100 times the present number of blocks."""
+"""Number of future looks that a prediction considers. The last one is at about 100 times the present number
+of blocks."""
 
 
 def look_and_carry(
@@ -179,12 +182,13 @@ def look_and_carry(
 ) -> Carried:
     """Return the primary interval of the centre of d, which has one value per block in the order of blocks.
 
-    At each look, the exact signed-rank interval of the blocks so far is computed at the level that the
-    schedule gives to the look. The running interval is the intersection of these. d may contain infinite
-    values, for blocks in which one side failed.
+    At each look, the exact signed-rank interval of the blocks so far is computed at the level that the look
+    spends. The running interval is the intersection of the intervals of all looks so far. d may contain
+    infinite values, for blocks in which one side failed.
+
     numbers: numbers of the blocks; 1, 2, 3, ... if omitted.
-    brackets: brackets of the same blocks. If given, the three-arm interval is computed instead; the centre is
-        still that of d.
+    brackets: the same blocks as data of the three-arm interval, which is then computed instead of the
+        signed-rank interval. The centre is still that of d.
 
     Takes O(n log n) time and O(n) memory. Raises ValueError if d has no finite value, or alpha is outside (0,
     1).
@@ -219,10 +223,10 @@ def carry(
     step: float,
     ahead: tuple[tuple[int, float], ...],
 ) -> Carried:
-    """Return the intersection of the intervals of all looks.
+    """Return the running intersection of the intervals of all looks.
 
-    levels: of each look.
-    interval: returns the interval of the first n blocks at a level.
+    levels: level of each look.
+    interval: returns the interval of the first n blocks, given n and a level.
     centre, step, ahead: as in Carried; the centre is moved into the interval.
     """
     low, high = -math.inf, math.inf
@@ -240,8 +244,8 @@ def carried_interval(
 ) -> Interval:
     """Return the interval of look_and_carry(), without its looks.
 
-    The last look, which is nearly always the narrowest, is computed first. The other looks are computed only
-    if a count shows that they narrow the interval.
+    The interval of the last look, which is nearly always the narrowest, is computed first. The interval of
+    another look is computed only if a count of Walsh averages shows that it narrows the result.
     """
     check_sample(d, alpha)
     size = int(d.size)

@@ -33,7 +33,7 @@ class TTest:
     """A t-test of the null 'difference of means = 0' with the interval of the difference.
 
     df: degrees of freedom.
-    limit: the least magnitude of t that is significant.
+    limit: the magnitude of t above which the difference is significant.
     """
 
     t: float
@@ -60,9 +60,12 @@ def anytime_mean(d: FloatArray, *, alpha: float, expected: int = NARROWEST_AT) -
     """Return the running t interval of the mean of d after all its blocks, in order; valid at every n if d is
     normal.
 
-    Half-width s sqrt(nu (c - 1) / (n (1 - c / (1 + n g)))), nu = n - 1, c = ((1 + n g) / alpha^2)^(1/n),
-    infinite while c >= 1 + n g; g = 8 / expected is fixed before data. If disturbances only make blocks
-    slower, the interval misses the mean in 17 to 70 % of cases (METHOD). Therefore no verdict uses it.
+    The half-width after n blocks is s sqrt(nu (c - 1) / (n (1 - c / (1 + n g)))) with the standard deviation
+    s, nu = n - 1, c = ((1 + n g) / alpha^2)^(1/n) and g = 8 / expected. It is infinite while c >= 1 + n g. If
+    disturbances only make blocks slower, the interval misses the mean in 17 to 70 % of cases (METHOD).
+    Therefore no verdict uses it.
+
+    expected: number of blocks at which the interval is about narrowest. It must not depend on d.
     """
     n = np.arange(1, d.size + 1, dtype=np.float64)
     # Centred on the median first: cumulative sums of squares then lose no digits.

@@ -56,23 +56,21 @@ def smallest_alpha(
     sample_at: Callable[[int], Tails | None] | None = None,
 ) -> float | None:
     """Return the p value of Holm's column: the smallest alpha at which d gives a material or equivalent
-    verdict.
+    verdict, at most 1; None before the first look and for an inconsistent cell.
 
-    This assumes that every look spends its nominal share and carries nothing. The result is the smallest p_n
-    / share_n over the looks. The interval in the report carries the alpha that looks leave unspent, so it may
-    give a verdict at a smaller alpha.
+    The result is the smallest p_n / share_n over the looks, for the verdict of the cell, or for the verdict
+    with the smallest result if the cell has none. It assumes that looks do not pass on what they leave
+    unspent. The interval in the report uses this alpha, too, so it may give a verdict at a smaller alpha.
 
     d, numbers: see looks.look_and_carry.
-    sample_at: returns the test of the first n blocks if they ran on several nodes, or None if a node has no
-        block yet; the signed ranks of all blocks if omitted.
-
-    For a cell with a verdict it is the p value of that verdict; otherwise it is the smallest of the three
-    verdicts; at most 1. Return None before the first look and for an inconsistent cell.
+    verdict: the verdict of the cell.
+    sample_at: for blocks that ran on several nodes: returns the sample of the first n blocks, or None if a
+        node has no block among them. If omitted, signed ranks of all blocks are used.
     """
     if verdict is Verdict.INCONSISTENT:
         return None
     delta = math.log1p(margin)
-    # The smallest alpha at which the running lower end exceeds +delta or -delta, the upper end lies below.
+    # Smallest alpha at which the running lower end lies above +delta or -delta, or the upper end below it.
     above_plus = above_minus = below_minus = below_plus = math.inf
     looked = False
     planned = planned_looks(schedule, range(1, d.size + 1) if numbers is None else numbers)

@@ -53,8 +53,8 @@ def quantile_interval(values: FloatArray, q: float, confidence: float) -> Interv
 def median_interval(values: FloatArray, confidence: float) -> Interval:
     """Return the median with its order-statistic interval, with infinite ends below n = 6 (at 95 %).
 
-    It describes the present blocks. It is not anytime-valid, and no verdict uses it. Raises ValueError if
-    there are no values.
+    The interval holds for a number of blocks that is fixed beforehand. It is not anytime-valid, and no
+    verdict uses it. Raises ValueError if there are no values.
     """
     if values.size == 0:
         raise ValueError("a median needs a value")
@@ -68,9 +68,9 @@ def median_interval(values: FloatArray, confidence: float) -> Interval:
 def quantiles(values: FloatArray, baseline: FloatArray, confidence: float, *, failed: int = 0) -> Quantiles:
     """Return p50, p90, p95 and p99 of independent times of one arm.
 
-    baseline: times of its baseline, which are passed on.
-    failed: number of further trials of the arm that failed. Their times count as infinite. A quantile whose
-        interval would reach them is None.
+    baseline: times of its baseline, which are only stored in the result.
+    failed: number of further trials of the arm, which failed. Their times count as infinite. A quantile whose
+        interval reaches infinity is None.
     """
     every = np.append(values, np.full(failed, math.inf))
     found = [quantile_interval(every, q, confidence) for q in (0.5, 0.9, 0.95, 0.99)]

@@ -50,10 +50,11 @@ def sign_interval(d: FloatArray, alpha: float) -> Interval:
     """Return the running closed interval [d_(k_n), d_(n+1-k_n)] of the median of d after all its blocks, in
     order.
 
-    d may contain infinite values, for blocks in which one side failed. The ends are infinite while k_n = 0
-    (below n = 7 at alpha = .05). The running maximum of lower ends and minimum of upper ends is returned.
-    centre: the median of the finite values, moved to the nearer end if it lies outside. Raises ValueError if
-    no value is finite.
+    The result is the intersection of the intervals after 1, 2, ..., n blocks. Its ends are infinite while
+    k_n = 0 (below n = 7 at alpha = .05). Its centre is the median of the finite values, moved to the nearer
+    end if it lies outside. d may contain infinite values, for blocks in which one side failed.
+
+    Raises ValueError if no value is finite.
     """
     n = int(d.size)
     finite = d[np.isfinite(d)]

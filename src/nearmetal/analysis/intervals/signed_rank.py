@@ -22,10 +22,10 @@ EXACT_UP_TO = 400
 LIST_UP_TO = 128
 """Largest n whose n(n+1)/2 Walsh averages are listed rather than counted."""
 SMOOTH_TURNS = 7
-"""Steps of a search after which both ends are moved onto sums that occur, so that it ends soon for tied
-values."""
+"""Number of steps of a search after which each end of the bracket is moved to a sum that occurs. The search
+then ends soon, even if many values are equal."""
 SKETCH = 128
-"""Values of a large sample from which the first bracket of a search is guessed."""
+"""Number of values of a large sample from which the first bracket of a search is guessed."""
 _NORMAL = NormalDist()
 _ONE_SIGMA = _NORMAL.cdf(-1.0)
 
@@ -113,8 +113,8 @@ def criticals(n: int, p: float) -> tuple[IntArray, FloatArray]:
 
 
 def attained(n: int, level: float) -> float:
-    """Return the largest level of a two-sided interval of n values that does not exceed `level`; 0 if there
-    is none."""
+    """Return the largest level not above `level` that a two-sided interval of n values attains; 0 if there is
+    none."""
     k = critical(n, level / 2)
     return 0.0 if k < 0 else 2 * lower_tail(n, k)
 
@@ -220,7 +220,8 @@ class Walsh:
     def narrowed(self, alpha: float, low: float, high: float) -> tuple[float, float]:
         """Return the intersection of [low, high] and interval(alpha).
 
-        For an end that does not move, the Walsh averages are only counted, which is cheap.
+        It first counts Walsh averages, which is cheap, and searches for an end of interval(alpha) only if
+        this end narrows the result.
         """
         k = critical(self.n, alpha / 2)
         if k < 0:
@@ -245,7 +246,8 @@ class Walsh:
         return (self._order(whole - k) - self._order(k + 1)) / (2 * sigmas)
 
     def _from_lowest(self, rank: int) -> float:
-        """Return the rank-th smallest finite Walsh average; infinite if the rank is outside."""
+        """Return the rank-th smallest finite Walsh average; -inf for a rank below 1, +inf for a rank above
+        their number."""
         if rank < 1:
             return -math.inf
         if rank > self._size * (self._size + 1) // 2:
@@ -263,7 +265,7 @@ class Walsh:
         return int(np.sum(self._width(math.floor(self._bound(theta)))))
 
     def _bound(self, theta: float) -> float:
-        """Return twice theta on the grid, limited to the range of an integer."""
+        """Return twice theta in units of the grid, clipped so that it can be converted to an integer."""
         outermost = 4.0 * float(2**53)
         return min(max(2 * theta / self._unit, -outermost), outermost)
 
@@ -280,7 +282,8 @@ class Walsh:
     def _select(self, rank: int) -> int:
         """Return the rank-th smallest sum of two grid values.
 
-        Counting narrows a bracket until its sums can be listed, or until it contains one value only (ties).
+        The sums in a bracket are counted to narrow it, until they are few enough to be listed, or until only
+        one value is left (ties).
         """
         low, high = 2 * int(self._grid[0]) - 1, 2 * int(self._grid[-1])
         below, upto = 0, self._size * (self._size + 1) // 2
@@ -329,7 +332,8 @@ class Walsh:
         return int(np.min(self._grid[i] + self._grid[i + width[i]]))
 
     def _guesses(self, rank: int) -> list[int]:
-        """Return two sums that probably enclose the rank-th, from every n/128-th value; empty for small n."""
+        """Return two sums that probably enclose the rank-th one, guessed from about 128 evenly spaced values;
+        empty for small samples."""
         if self._size < 4 * SKETCH:
             return []
         if self._sketch is None:

@@ -25,9 +25,11 @@ from . import FloatArray, IntArray
 from .signed_rank import EXACT_UP_TO, LIST_UP_TO, Walsh, lower_tail, null_cdf, pairs
 
 FINEST_GRID, COARSEST_GRID = 4096, 256
-"""Number of steps of a node's share, if the nodes have different numbers of blocks or very many."""
+"""Limits of the grid on which the shares of the nodes are rounded down, in steps from 0 to 1. A grid of this
+size is used if the nodes have different numbers of blocks, or very many."""
 LARGEST_SUPPORT = 1 << 18
-"""Largest number of values of the statistic that the grid of many nodes is chosen for."""
+"""With many nodes, the grid is made coarser to keep the number of values of the statistic below this, as far
+as COARSEST_GRID permits."""
 DIRECT_UP_TO = 4096
 """Largest support whose distribution is convolved directly, with full relative accuracy in the tails."""
 HALVINGS = 36
@@ -59,15 +61,14 @@ class NodeRanks:
         return 0.0 if k < 0 else float(self._cdf[min(k, self._cdf.size - 1)])
 
     def attained(self, level: float) -> float:
-        """Return the largest level of a two-sided interval that does not exceed `level`; 0 if there is
-        none."""
+        """Return the largest level not above `level` that a two-sided interval attains; 0 if none."""
         k = self.critical(level / 2)
         return 0.0 if k < 0 else 2 * self.lower_tail(k)
 
 
 @lru_cache(maxsize=256)
 def node_ranks(sizes: tuple[int, ...]) -> NodeRanks:
-    """Return the null distribution for these numbers of blocks, which should be sorted."""
+    """Return the null distribution for these numbers of blocks. It is cached, so sort them first."""
     return NodeRanks(sizes)
 
 
@@ -139,7 +140,8 @@ class StratifiedSample:
         return self.ranks.lower_tail(self._upper.score(-theta))
 
     def centre(self) -> float:
-        """Return the theta at which half of the Walsh averages lie on either side, as a mean over nodes."""
+        """Return the theta that has half of the Walsh averages on either side, with equal weight for each
+        node."""
         middle = (self.ranks.grid * self._count - 1) // 2
         return 0.5 * self._lower.first_above(middle) - 0.5 * self._upper.first_above(middle)
 
@@ -186,7 +188,7 @@ class _Listed:
 
 
 class _Counted:
-    """The same for samples whose Walsh averages are only counted."""
+    """The same interface as _Listed, for large samples whose Walsh averages are only counted."""
 
     def __init__(self, nodes: Sequence[FloatArray], grid: int) -> None:
         self._walsh = [Walsh(d) for d in nodes]

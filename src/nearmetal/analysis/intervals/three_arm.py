@@ -1,5 +1,5 @@
-"""The three-arm interval: an environment against both runs of its baseline, after Quade. It is conditional on
-the blocks in which the environment is an extreme.
+"""The three-arm interval: an environment against both runs of its baseline, after Quade. It uses only blocks
+in which the environment is faster than both runs, or slower than both.
 
 Let e be the environment's value in a block, and a1 and a2 the baseline's values. At theta, a block counts if
 e - theta is the largest or the smallest of the three values. If theta is the true value, both cases are
@@ -8,9 +8,9 @@ whether the environment is the largest or the smallest, and the rank is that of 
 blocks that count. If m blocks count, its null distribution is that of the signed-rank statistic of m values.
 The interval is the hull of all theta that are not rejected.
 
-Only two numbers of a block matter: lower = e - max(a1, a2) and upper = e - min(a1, a2). The environment is
-    the largest for theta < lower, with range upper - theta, and the smallest for theta > upper, with range
-    theta - lower."""
+Only two numbers of a block matter: lower = e - max(a1, a2) and upper = e - min(a1, a2). For theta < lower the
+environment is the largest, and the range of the block is upper - theta. For theta > upper the environment is
+the smallest, and the range is theta - lower."""
 
 from __future__ import annotations
 
@@ -32,13 +32,17 @@ environment with the first run of its baseline only, were chosen instead, by sim
 Three cases always use signed ranks: the baseline against itself, cells whose baseline has no second run, and
 Holm's column."""
 HALVINGS = 60
-"""Number of steps in which an end is narrowed down between two breakpoints, to the last bits of a float."""
+"""Number of bisections by which an end is found between two breakpoints, to the last bits of a float."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Brackets:
-    """The blocks of a three-arm comparison, both of shape (n,), lower <= upper. A block that has no second
-    baseline run, or in which a side failed, has lower = upper = d."""
+    """The blocks of a three-arm comparison, as arrays of shape (n,).
+
+    lower: e - max(a1, a2) of each block, in logarithms; see the module.
+    upper: e - min(a1, a2). A block without a second run of the baseline, or in which a side failed, has
+        lower = upper = d.
+    """
 
     lower: FloatArray
     upper: FloatArray
@@ -49,11 +53,8 @@ class Brackets:
 
 @lru_cache(maxsize=256)
 def most_attained(n: int, level: float) -> float:
-    """Return the largest level that the test attains within `level`, for any number of counting blocks up to
-    n.
-
-    0 if the interval would be unbounded.
-    """
+    """Return the level that the test of n blocks may spend: the largest one that it attains within `level`
+    for any number of counting blocks up to n; 0 if the interval would be unbounded."""
     reached, tails = criticals(n, level / 2)
     return 0.0 if reached[n] < 0 else 2 * float(np.max(tails))
 
@@ -61,8 +62,8 @@ def most_attained(n: int, level: float) -> float:
 def three_arm_interval(brackets: Brackets, level: float) -> tuple[float, float]:
     """Return the closed interval that misses the truth with probability at most `level`.
 
-    It is infinite if there are too few blocks for this level. Takes O(n log n) time for each of some tens of
-    steps.
+    The ends are infinite if there are too few blocks for this level. The search takes some tens of steps of
+    O(n log n) time each.
     """
     n = int(brackets.lower.size)
     enough, _ = criticals(n, level / 2)
@@ -99,7 +100,7 @@ class _LowerEnd:
             if first == final:
                 return self._within(first)
             middle = (first + final) // 2
-            ranges += [(middle + 1, final), (first, middle)]  # the left one is looked at first
+            ranges += [(middle + 1, final), (first, middle)]  # pop() takes the left one first
         return math.inf
 
     def _ends(self, gap: int) -> tuple[float, float]:
@@ -109,7 +110,8 @@ class _LowerEnd:
 
     def _all_rejected(self, first: int, final: int) -> bool:
         low, high = self._ends(first)[0], self._ends(final)[1]
-        # Blocks that are the smallest, or the largest, somewhere in the range, and everywhere in it.
+        # Blocks in which the environment is the smallest (or the largest) for some theta in the range, and
+        # those in which it is so for every theta in the range.
         smallest, always_smallest = self._upper < high, self._upper <= low
         largest, always_largest = self._lower > low, self._lower >= high
         least = int(np.sum(always_smallest) + np.sum(always_largest))
@@ -132,11 +134,13 @@ class _LowerEnd:
         return low
 
     def _rank_sum(self, theta: float, smallest: NDArray[np.bool_], largest: NDArray[np.bool_]) -> int:
-        """Return the sum of the ranks of the blocks in which the environment is the smallest; ties count as
-        larger.
+        """Return the sum of the ranks of the blocks in which the environment is the smallest. Among equal
+        ranges, each has the largest rank.
+
+        smallest, largest: masks of the blocks in which the environment is the smallest or the largest.
         """
         mine = np.sort(self._lower[smallest])
-        # Among themselves: the range theta - lower is at least as large as that of every higher lower.
+        # Among these blocks, the range theta - lower is at least as large as that of any higher `lower`.
         own = int(np.sum(mine.size - np.searchsorted(mine, mine, side="left")))
         if theta == math.inf:
             return own + int(mine.size) * int(np.sum(largest))

@@ -26,10 +26,13 @@ def group_moments(values: FloatArray, lengths: IntArray) -> tuple[FloatArray, Fl
 def components_of_moments(means: FloatArray, variances: FloatArray, lengths: IntArray) -> tuple[float, float]:
     """Return the unbiased variance within groups and between groups, for groups of unequal lengths.
 
-    The variance between groups is negative if chance made it so. It is the variance of the groups' means
-    minus the part that is due to the spread within groups; if all groups are equally long, it is T2 of two
-    levels.
-    means, variances, lengths: of each group, shape (groups,); two groups or more, each at least 2 long.
+    The variance between groups may be negative by chance. It is the variance of the groups' means minus the
+    part that is due to the spread within groups. If all groups are equally long, it is the variance component
+    T2 of Kalibera and Jones for two levels.
+
+    means, variances, lengths: mean, variance and number of values of each group, shape (groups,). At least
+        two groups with at least two values each are needed.
+
     Raises ValueError if a group or a value is missing.
     """
     if lengths.size < 2 or int(lengths.min()) < 2:

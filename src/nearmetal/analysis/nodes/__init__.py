@@ -1,1 +1,2 @@
-"""The node as a factor: two estimands, nodes that disagree, and nodes that behave unlike the others."""
+"""Comparisons over several nodes: intervals for both estimands (model.design.Estimand), nodes that disagree,
+and nodes that behave unlike the others."""

@@ -1,7 +1,7 @@
-"""The interval for nodes like these: the centres of the nodes are the replicates.
+"""The interval for nodes like these (Estimand.ALIKE). The replicates are the centres of the nodes.
 
-From eight nodes on it is their exact signed-rank interval. With fewer nodes it is Student's t, which assumes
-that the centres are normal; it is labelled approximate."""
+With eight nodes or more it is the exact signed-rank interval of the centres. With fewer nodes it is Student's
+t interval, which assumes normal centres and is labelled approximate."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ EXACT_FROM = 8
 
 
 def centre_of(d: FloatArray) -> float:
-    """Return the Hodges-Lehmann estimate of one node.
+    """Return the centre of one node: the Hodges-Lehmann estimate of its values.
 
-    Values may be infinite, for failed trials. The result is then infinite if the middle Walsh average is.
+    Values may be infinite, for failed trials. The result is infinite if the middle Walsh average is.
     """
     walsh = Walsh(d)
     middle = (walsh.count + 1) // 2
@@ -40,7 +40,7 @@ class ExactCentres(Walsh):
 
 
 class StudentCentres:
-    """A sample of fewer nodes, whose centres are assumed to be normal."""
+    """A sample of fewer than EXACT_FROM nodes, whose centres are assumed to be normal."""
 
     def __init__(self, centres: Sequence[float]) -> None:
         """centres: one for each node; they may be infinite."""
@@ -70,7 +70,7 @@ class StudentCentres:
         return self._mean
 
     def step(self) -> float:
-        """Return nan, as for more nodes."""
+        """Return nan, as ExactCentres.step() does."""
         return math.nan
 
     def _tail(self, distance: float) -> float:
@@ -89,8 +89,8 @@ def sample_of_nodes(centres: Sequence[float]) -> ExactCentres | StudentCentres:
 
 
 def attained_level(nodes: int, level: float) -> float:
-    """Return the largest level that an interval of so many nodes attains within `level`; 0 if it would be
-    unbounded."""
+    """Return the largest level not above `level` that an interval of this number of nodes attains; 0 if the
+    interval would be unbounded."""
     if nodes >= EXACT_FROM:
         return attained(nodes, level)
     return level if nodes > 1 else 0.0

@@ -1,10 +1,10 @@
 """The node on which each block ran, and the intervals of both estimands, carried between looks.
 
-A look uses the blocks up to a number fixed beforehand, whatever node they ran on. It spends its share of
-alpha as without nodes (intervals.looks). The interval of a look before every node has a block is not carried
-on, because it is not about all nodes. Its level is spent all the same: that interval was shown at the time,
-and a verdict could have ended the run. Which looks these are depends on the nodes of the blocks, not on their
-values."""
+A look uses the blocks up to a number that is fixed beforehand, whatever nodes they ran on. It spends its
+share of alpha as in a run on one node (intervals.looks). The interval of a look at which a node has no block
+yet is not carried on, because it is not about all nodes. Its level counts as spent nevertheless: the interval
+was shown at the time, and a verdict could have ended the run. Which looks these are depends on the nodes of
+the blocks, not on measured values."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ from .centres import attained_level, centre_of, sample_of_nodes
 
 @dataclass(frozen=True, kw_only=True)
 class Nodes:
-    """The nodes of a run. A node in another state, such as another kernel, is another stratum.
+    """The nodes of a run. A stratum is a node in one state: a node that ran with two kernels is two strata.
 
-    estimand: what verdicts hold for.
+    estimand: the nodes for which verdicts hold.
     stratum: by block number, the index of its stratum.
-    strata: names of the strata; the name of the node, with what differs if it ran in several states.
-    node: for each stratum, the index of its node.
+    strata: names of the strata: the name of the node, with kernel and CPU model if the node ran in several
+        states.
+    node: for each stratum, the index of its node in `names`.
     names: names of the nodes, sorted, node2 before node10.
-    states: kernel and CPU model of each node as text; empty if all nodes have the same.
+    states: kernel and CPU model as text, by name of the node; empty if all nodes have the same.
     """
 
     estimand: Estimand
@@ -57,18 +58,25 @@ class Nodes:
         return replace(self, estimand=estimand)
 
     def strata_of(self, numbers: Sequence[int]) -> IntArray:
-        """Return the stratum of each block."""
+        """Return the stratum of each block, as an index into `strata`.
+
+        numbers: numbers of the blocks.
+        """
         return np.array([self.stratum[n] for n in numbers], dtype=np.int64)
 
     def nodes_of(self, numbers: Sequence[int]) -> IntArray:
-        """Return the node of each block, as an index into `names`."""
+        """Return the node of each block, as an index into `names`.
+
+        numbers: numbers of the blocks.
+        """
         return np.array(self.node, dtype=np.int64)[self.strata_of(numbers)]
 
 
 def nodes_of_run(blocks: Sequence[int], nodes: Sequence[NodeState], estimand: Estimand) -> Nodes | None:
-    """Return the nodes of a run, or None if all blocks are of one stratum and verdicts hold for it alone.
+    """Return the nodes of a run; None if all blocks ran on one node in one state and the estimand is THESE.
 
-    nodes: the node of each block.
+    blocks: numbers of the blocks.
+    nodes: the node of each of these blocks.
     """
     states = sorted(set(nodes), key=lambda s: (_natural(s.name), s))
     if len(states) < 2 and estimand is Estimand.THESE:
@@ -92,7 +100,7 @@ def nodes_of_run(blocks: Sequence[int], nodes: Sequence[NodeState], estimand: Es
 
 
 _UNNAMED = "the first node"
-"""Name of a node whose host name was not recorded: that of the command that started the run."""
+"""Name shown for a node without a recorded host name. It is the node on which the run was started."""
 
 
 def _natural(name: str) -> list[str | int]:
@@ -111,7 +119,7 @@ def _stratum_name(state: NodeState, of_node: Sequence[NodeState]) -> str:
 
 
 class Sample(Protocol):
-    """The blocks of a comparison up to a look."""
+    """The blocks of a comparison up to a look. See signed_rank.Walsh for the methods."""
 
     def interval(self, level: float) -> tuple[float, float]: ...
     def below(self, theta: float) -> float: ...
@@ -124,7 +132,9 @@ class Comparison:
     """The blocks of one comparison by stratum, for one estimand."""
 
     def __init__(self, d: FloatArray, numbers: Sequence[int], nodes: Nodes) -> None:
-        """d: one value for each block; numbers: the numbers of the blocks, ascending."""
+        """d: one value for each block.
+        numbers: numbers of the blocks, ascending.
+        """
         self._d, self._nodes = d, nodes
         self.strata = nodes.strata_of(numbers)
         self._all: IntArray = np.unique(self.strata)
@@ -145,8 +155,8 @@ class Comparison:
         return sample_of_nodes(self._node_centres(own))
 
     def level(self, n: int, available: float) -> float:
-        """Return the level that a look at n blocks attains within `available`, on the nodes that have a block
-        by then."""
+        """Return the largest level not above `available` that a look at n blocks attains, on the nodes that
+        have a block by then; 0 if none."""
         strata, sizes = np.unique(self.strata[:n], return_counts=True)
         if self._nodes.estimand is Estimand.ALIKE:
             return attained_level(len({self._nodes.node[k] for k in strata.tolist()}), available)
@@ -169,9 +179,9 @@ class Comparison:
 def carried_over_nodes(
     d: FloatArray, numbers: Sequence[int], nodes: Nodes, *, schedule: Schedule, alpha: float
 ) -> Carried:
-    """Return the primary interval of several nodes, by the estimand of `nodes`; see looks.look_and_carry.
+    """Return the primary interval over several nodes, for the estimand of `nodes`; see looks.look_and_carry.
 
-    The step is nan for nodes like these, so that no number of further blocks is estimated.
+    For Estimand.ALIKE the step is nan, so that no number of further blocks is estimated.
 
     Raises ValueError if d has no finite value, or alpha is outside (0, 1).
     """
@@ -197,5 +207,8 @@ def carried_over_nodes(
 def sample_at(
     d: FloatArray, numbers: Sequence[int], nodes: Nodes | None
 ) -> Callable[[int], Sample | None] | None:
-    """Return a function that gives the sample of the first n blocks; None for one node."""
+    """Return a function from n to the sample of the first n blocks; None if there is only one node.
+
+    The function returns None if a node has no block among them.
+    """
     return None if nodes is None else Comparison(d, numbers, nodes).sample

@@ -1,5 +1,5 @@
 """Results of a comparison over several nodes in addition to its verdict: the other estimand, each node alone,
-whether the nodes disagree, and the result without the nodes that the rule leaves out."""
+whether the nodes disagree, and the result without the nodes that behave unlike the others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from .factor import Comparison, Nodes
 PERMUTATIONS = 3999
 """Number of random assignments of blocks to nodes in the test of node effects."""
 EXACT_UP_TO = 400
-"""Largest number of blocks for that test; beyond it normal and chi-square approximations are used."""
+"""Largest number of blocks for which the test of node effects uses random assignments; beyond it normal and
+chi-square approximations are used."""
 
 
 def node_effect_p(d: FloatArray, strata: IntArray) -> float:
@@ -36,8 +37,11 @@ def node_effect_p(d: FloatArray, strata: IntArray) -> float:
 
     It is twice the smaller p value of two rank tests: that of Kruskal and Wallis, which finds many nodes that
     differ a little, and the largest standardised rank sum of a node, which finds one node that differs much.
-    Up to 400 blocks, their null distributions are those over random assignments of the blocks to nodes, with
-    a fixed seed. Their p values are exact: the assignment that was observed counts as one of them.
+    Up to 400 blocks, the null distributions are computed over random assignments of the blocks to nodes, with
+    a fixed seed. The p values are exact, because the observed assignment counts as one of these.
+
+    d: one value for each block.
+    strata: the stratum of each block.
     """
     order = np.argsort(strata, kind="stable")
     _, first, sizes = np.unique(strata[order], return_index=True, return_counts=True)
@@ -57,7 +61,7 @@ def node_effect_p(d: FloatArray, strata: IntArray) -> float:
 
 
 def _ranks(d: FloatArray) -> FloatArray:
-    """Return the ranks less their mean; equal values share the mean of their ranks."""
+    """Return the ranks of the values minus the mean rank. Equal values share the mean of their ranks."""
     _, place, counts = np.unique(d, return_inverse=True, return_counts=True)
     ranks: FloatArray = (np.cumsum(counts) - (counts - 1) / 2)[place]
     ranks -= ranks.mean()
@@ -68,7 +72,8 @@ def _statistics(ranks: FloatArray, first: IntArray, sizes: IntArray) -> tuple[Fl
     """Return the statistic of Kruskal and Wallis, and the largest standardised rank sum, along the last axis.
 
     ranks: with mean 0 and variance 1, ordered by node.
-    first, sizes: where the ranks of each node begin, and their number.
+    first: for each node, the index of its first rank along the last axis.
+    sizes: for each node, its number of ranks.
     """
     n = ranks.shape[-1]
     squares = np.add.reduceat(ranks, first, axis=-1) ** 2 / sizes
@@ -86,10 +91,12 @@ def _assignments(n: int) -> NDArray[np.int16]:
 def disagree(d: FloatArray, numbers: Sequence[int], nodes: Nodes, criteria: Criteria) -> bool:
     """Return whether the overhead differs between the nodes.
 
-    The test is repeated at every look, each time at the look's share of node_alpha, so the probability that
-    equal nodes are ever reported to disagree is at most node_alpha. It is not divided among the comparisons
-    of a confirmatory study: to find more disagreement only withholds verdicts, and no p value of PERMUTATIONS
-    random assignments could be below such a share.
+    The test is repeated at every look, each time at the look's share of node_alpha. So the probability that
+    equal nodes are ever reported to disagree is at most node_alpha.
+
+    node_alpha is not divided among the comparisons of a confirmatory study, for two reasons: a false finding
+    of disagreement only withholds a verdict, and PERMUTATIONS random assignments give no p value that is
+    small enough for such a division.
     """
     strata = nodes.strata_of(numbers)
     planned = planned_looks(criteria.schedule, numbers)
@@ -103,10 +110,11 @@ def disagree(d: FloatArray, numbers: Sequence[int], nodes: Nodes, criteria: Crit
 def qualified(
     decision: Decision, paired: Paired, nodes: Nodes, criteria: Criteria
 ) -> tuple[Decision, CellNodes]:
-    """Return the decision as it holds with several nodes, and whether the nodes disagree, without estimates.
+    """Return the decision, from which a verdict may be withheld because the nodes disagree, and whether they
+    disagree. The estimates of the second result are empty; with_estimates() adds them.
 
-    If the nodes disagree, a verdict about these nodes is kept only if the centre of each node alone leads to
-    the same verdict. Otherwise it would hide the nodes on which it is wrong.
+    If the nodes disagree, a verdict for Estimand.THESE is kept only if the centre of each node alone leads to
+    the same verdict. Otherwise the verdict would hide the nodes on which it is wrong.
     """
     unequal = disagree(paired.judged, paired.judged_blocks.tolist(), nodes, criteria)
     decision, withheld = _limited(decision, paired, nodes, criteria.margin, unequal=unequal)
@@ -118,7 +126,10 @@ def qualified(
 def _limited(
     decision: Decision, paired: Paired, nodes: Nodes, margin: float, *, unequal: bool
 ) -> tuple[Decision, bool]:
-    """Return the decision, and whether its verdict was withheld because the nodes disagree."""
+    """Return the decision, and whether its verdict was withheld because the nodes disagree.
+
+    unequal: whether the nodes disagree.
+    """
     numbers = paired.judged_blocks.tolist()
     comparison = Comparison(paired.judged, numbers, nodes)
     if nodes.estimand is Estimand.THESE:
@@ -147,7 +158,7 @@ def with_estimates(
 ) -> CellNodes:
     """Add both estimands of a comparison, each node alone, and both estimands without some nodes.
 
-    left_out: names of the nodes that the rule leaves out.
+    left_out: names of the nodes to leave out; see unlike.left_out_nodes().
     """
     out = {at for at, name in enumerate(nodes.names) if name in left_out}
     rest = None

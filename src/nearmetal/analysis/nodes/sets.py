@@ -1,14 +1,15 @@
 """Names slow machines, and slow links between them, from the sets of machines on which blocks ran.
 
-A placement over several machines is as slow as the slowest of them, so a single block does not tell which one
-that is. But the sets are drawn (model.plan.nodes_of_block). A machine is *slow* if the baseline takes longer
-in blocks with it than in blocks without it, by more than the margin. A link is *slow* if the baseline takes
-longer in blocks with both of its machines than in blocks with either one alone. In each case the lower end of
-an exact rank-sum interval lies beyond the margin.
+A placement over several machines is as slow as the slowest of them, so a single block does not show which one
+is slow. The sets are drawn at random (model.plan.nodes_of_block), so blocks with and without a machine can be
+compared. A machine is *slow* if the baseline takes longer in blocks with it than in blocks without it, by
+more than the margin. A link is *slow* if the baseline takes longer in blocks with both of its machines than
+in blocks with either one alone, by more than the margin. In each case the lower end of an exact rank-sum
+interval must lie beyond the margin.
 
-Machines and links have half of alpha each, divided by their number and the number of metrics. If machines and
-links are alike, one of them is therefore named with a probability of at most alpha for one reading of the
-results."""
+Machines and links have half of alpha each, divided by their number and the number of metrics. If all machines
+and links are equally fast, the probability that any of them is named in one reading of the results is
+therefore at most alpha."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from ...model.result import Interval
 from .unlike import Rows, by_block, ratio_of, shift_of
 
 SHARE = 0.5
-"""Share of alpha of machines, and of links."""
+"""Share of alpha for all machines, and share for all links."""
 
 Mask = NDArray[np.bool_]
 
@@ -36,9 +37,9 @@ def unlike_sets(
     """Return the evidence against machines and links; empty if all placements use all machines.
 
     rows: see unlike.baseline_rows().
-    machines: names of those from which the sets are drawn; () if they are not drawn.
-    placed: number of machines of each arm.
-    seed: that of the study.
+    machines: names of the machines from which the sets are drawn; () if no sets are drawn.
+    placed: number of machines of each arm, by name of the arm.
+    seed: seed of the study, by which the sets were drawn.
     """
     found: list[SetEvidence] = []
     drawn = {name: pair for name, pair in rows.items() if 0 < placed[name[0]] < len(machines)}
@@ -71,10 +72,13 @@ def unlike_sets(
 def _comparisons(
     machines: Sequence[str], sets: Sequence[Sequence[str]], *, links: bool
 ) -> Iterator[tuple[tuple[str, ...], int, Mask, tuple[Mask, ...]]]:
-    """Yield what is compared: a machine or both ends of a link, how many of this kind there are, the blocks
-    with it, and each group of blocks that must take less time.
+    """Yield a comparison for each machine and each link.
+
+    Its elements are the name of the machine, or the names of both ends of the link; the number of machines or
+    of links; the mask of the blocks with it; the masks of the groups of blocks with which these are compared.
 
     sets: machines of each block.
+    links: whether to compare links, too.
     """
     has = {name: np.array([name in used for used in sets], dtype=np.bool_) for name in machines}
     for name in machines:

@@ -20,14 +20,14 @@ import scipy  # its modules are loaded on first use, so the first block need not
 from ..intervals import FloatArray
 
 NEXT_SHARE = 0.1
-"""Share of the level for one more exception, relative to that for one less."""
+"""Ratio of the share of the level for j + 1 exceptions to the share for j exceptions."""
 
 
 def standing_out(centres: Mapping[int, float], level: float) -> frozenset[int]:
     """Return the nodes whose centres are too large for the spread of the others; empty for fewer than three.
 
-    centres: by node, finite.
-    level: probability that any is returned although all are drawn from one normal distribution.
+    centres: centre by node, finite.
+    level: probability that any node is returned if all centres come from one normal distribution.
     """
     nodes = sorted(centres, key=lambda node: centres[node])
     ordered = np.array([centres[node] for node in nodes])
@@ -43,10 +43,10 @@ def standing_out(centres: Mapping[int, float], level: float) -> frozenset[int]:
 def over_metrics(centres: Sequence[Mapping[int, float]]) -> dict[int, float]:
     """Return the mean centre of each node over metrics, in standard deviations between the nodes.
 
-    A node that is slow in every metric stands out of this mean although it does not in a single one. A metric
-    in which a node is missing is left out, and so is one in which all nodes have the same centre.
+    A node that is slow in every metric stands out in this mean even if it stands out in no single metric. A
+    metric counts as 0 if a node is missing in it, or if all nodes have the same centre.
 
-    centres: of each metric, by node.
+    centres: for each metric, the centre by node.
     """
     nodes = {node for own in centres for node in own}
     found = dict.fromkeys(sorted(nodes), 0.0)

@@ -1,20 +1,23 @@
 """Names nodes that behave unlike the others, from the baseline alone. The rule is fixed before the data.
 
-A node is *slow* if its baseline takes longer than that of the other nodes' blocks by more than the margin. A
-node is *unsteady* if its baseline differs from itself (A/A) more than twice as much as in the other nodes'
-blocks. Both need two things: the lower end of an exact rank-sum interval of the shift lies beyond the bound,
-and so does the difference from the centre of more than half of the other nodes. The second condition keeps a
-node that is an exception among few from making the others look like exceptions. A slow node must also stand
-out of the spread of the other nodes (`spread`), in this metric or in all metrics together: sound nodes may
-differ by more than the margin.
+A node is *slow* if the baseline takes longer on it than in the blocks of the other nodes, by more than the
+margin. A node is *unsteady* if both runs of the baseline (A/A) differ on it more than twice as much as in the
+blocks of the other nodes. Both findings have two conditions. First, the lower end of an exact rank-sum
+interval of the shift lies beyond the bound. Second, the node's centre exceeds the centres of more than half
+of the other nodes by more than the bound; otherwise one exception among few nodes would make the others look
+like exceptions. A slow node must also stand out from the spread of the other nodes (`spread`), in this metric
+or in all metrics together, because sound nodes may differ by more than the margin.
 
-Slowness has nine tenths of alpha and unsteadiness one tenth, each divided by the number of metrics. The
-rank-sum interval also divides it by the number of nodes. This interval holds for rounds of any shape. The
-comparison with the spread assumes normal centres, so it alone would not allow for which of the nodes looks
-slowest: centres of few rounds with a long tail are not normal. Any of sound nodes that are alike, or a node
-within the margin, is therefore named with a probability of at most alpha for one reading of the results. So
-is any of sound nodes that differ, if their centres are normal. The environments have no part in it, so
-leaving out a named node does not prefer any verdict."""
+Slowness has nine tenths of alpha and unsteadiness one tenth, each divided by the number of metrics. For the
+rank-sum interval it is also divided by the number of nodes. For one reading of the results:
+
+- If the nodes are alike, or differ by less than the margin, any of them is named with a probability of at
+  most alpha. The rank-sum interval ensures this, whatever the distribution of the rounds is.
+- If sound nodes differ by more than the margin, any of them is named with a probability of at most alpha,
+  provided that their centres are normal, as the comparison with the spread assumes. That comparison alone
+  would not be enough: centres of a few rounds with a long tail are not normal.
+
+The rule does not use the environments, so leaving out a named node does not prefer any verdict."""
 
 from __future__ import annotations
 
@@ -43,15 +46,16 @@ LEAST_NODES = 3
 UNSTEADY = 2.0
 """Ratio of A/A differences above which a node is unsteady."""
 SHARES = {Unlike.SLOW: 0.9, Unlike.UNSTEADY: 0.1}
-"""Share of alpha of each kind of evidence."""
+"""Share of alpha for each kind of evidence."""
 MOST_BLOCKS = 1000
 """Largest number of blocks on either side of a comparison; more are thinned evenly."""
 EXACT_PAIRS = 3000
-"""Largest number of pairs of blocks with the exact null distribution; beyond it a normal approximation."""
+"""Largest number of pairs of blocks for which the exact null distribution is used; beyond it a normal
+approximation."""
 
 
 Rows = Mapping[tuple[str, RowName], tuple[Measured, Measured]]
-"""Both runs of each baseline that runs twice, by arm and row."""
+"""Both runs of each baseline that runs twice, by (arm, row)."""
 
 
 def unlike_nodes(folded: Folded, nodes: Nodes, *, alpha: float, margin: float) -> tuple[NodeEvidence, ...]:
@@ -60,7 +64,7 @@ def unlike_nodes(folded: Folded, nodes: Nodes, *, alpha: float, margin: float) -
 
 
 def unlike_measured(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) -> tuple[NodeEvidence, ...]:
-    """Return the same from the measurements of the baselines."""
+    """Return the same as unlike_nodes(), from the measurements of the baselines."""
     if len(nodes.names) < LEAST_NODES:
         return ()
     family = len(nodes.names) * len(rows)
@@ -98,16 +102,17 @@ def unlike_measured(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) ->
 
 
 def _values(first: Measured, second: Measured, nodes: Nodes) -> dict[Unlike, tuple[FloatArray, IntArray]]:
-    """Return what is compared between the nodes, by kind of evidence: a value for each block, and its
-    node."""
+    """Return the values that are compared between the nodes, by kind of evidence: a logarithm for each block,
+    and the node of each block, as an index."""
     blocks, slow, differences = by_block(first, second)
     owners = nodes.nodes_of(blocks.tolist())
     return {Unlike.SLOW: (slow, owners), Unlike.UNSTEADY: (_log_sizes(differences), owners)}
 
 
 def by_block(first: Measured, second: Measured) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return the blocks in which a baseline ran twice, and for each of them how slow both runs are together,
-    and by how much they differ, as logarithms.
+    """Return three arrays over the blocks in which a baseline ran twice: the numbers of the blocks, the mean
+    logarithm of both runs (negated for rates, so that slower is larger), and the logarithm of the ratio of
+    the second run to the first.
 
     first, second: both runs of the baseline.
     """
@@ -123,14 +128,14 @@ def ratio_of(shift: float) -> float:
 
 
 def left_out_nodes(evidence: tuple[NodeEvidence, ...], nodes: Nodes) -> tuple[str, ...]:
-    """Return the names of the nodes that the rule leaves out: all that are named, if these are fewer than
-    half of the nodes."""
+    """Return the names of the nodes to leave out of further estimates: all nodes with evidence if these are
+    fewer than half of the nodes, otherwise none."""
     named = tuple(dict.fromkeys(e.node for e in evidence))
     return named if 2 * len(named) < len(nodes.names) else ()
 
 
 def baseline_rows(measured: Mapping[tuple[Side, RowName], Measured]) -> Rows:
-    """Return what was measured of each baseline that ran twice, by arm and row."""
+    """Return the measurements of both runs of each baseline that ran twice, by (arm, row)."""
     out = {}
     for ((arm, aa), row), second in measured.items():
         first = measured.get(((arm, False), row)) if aa else None
@@ -140,7 +145,8 @@ def baseline_rows(measured: Mapping[tuple[Side, RowName], Measured]) -> Rows:
 
 
 def _log_sizes(aa: FloatArray) -> FloatArray:
-    """Return the logarithms of the A/A differences; a difference of zero counts as the smallest other one."""
+    """Return the logarithms of the magnitudes of the A/A differences. A difference of zero counts as the
+    smallest other one."""
     sizes = np.abs(aa)
     positive = sizes[sizes > 0]
     found: FloatArray = np.log(np.maximum(sizes, positive.min() if positive.size else 1.0))
@@ -148,9 +154,11 @@ def _log_sizes(aa: FloatArray) -> FloatArray:
 
 
 def _exceptions(x: FloatArray, owners: IntArray, *, level: float, bound: float) -> dict[int, Interval]:
-    """Return the shift of each node that exceeds the bound.
+    """Return the shift against the other nodes of each node that exceeds the bound, by node.
 
-    level: error probability of the lower end.
+    x: one logarithm for each block.
+    owners: the node of each block.
+    level: error probability of the lower end of a shift.
     """
     present = np.unique(owners).tolist()
     if len(present) < LEAST_NODES:
@@ -170,10 +178,10 @@ def _exceptions(x: FloatArray, owners: IntArray, *, level: float, bound: float) 
 def _beyond_spread(
     every: Mapping[tuple[str, RowName], tuple[FloatArray, IntArray]], level: float
 ) -> dict[tuple[str, RowName], frozenset[int]]:
-    """Return, for each row, the nodes that stand out of the spread of the others: in this row, or in all rows
-    together. Each of the two has half of the level if there are several rows.
+    """Return, for each row, the nodes that stand out from the spread of the others: in this row, or in all
+    rows together. With several rows, each of these two tests has half of the level.
 
-    every: by row, a value for each block, and its node.
+    every: by row, a value for each block, and the node of each block.
     """
     centres = {name: _centres(x, owners) for name, (x, owners) in every.items()}
     if len(centres) == 1:
@@ -193,7 +201,8 @@ def _thinned(values: FloatArray) -> FloatArray:
 
 
 def shift_of(others: FloatArray, own: FloatArray, level: float) -> Interval:
-    """Return the shift of `own` against `others`; each end misses it with probability at most `level`."""
+    """Return the shift from `others` to `own`. Each end of the interval misses it with probability at most
+    `level`."""
     own, others = _thinned(own), _thinned(others)
     differences = np.sort((own[:, None] - others[None, :]).ravel())
     centre = float(np.median(differences))

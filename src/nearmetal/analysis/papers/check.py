@@ -1,5 +1,5 @@
-"""Finds what does not follow in a paper: printed numbers that differ from what other printed numbers give, by
-more than the rounding of all of them."""
+"""Finds printed statements of a paper that contradict other statements of the paper, by more than the
+rounding of the printed numbers allows."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from ..intervals.mean import Sample, welch
 from .claims import wanted
 
 DIGITS = 1e-9
-"""Relative tolerance for binary fractions of decimal numbers."""
+"""Relative tolerance for rounding errors of floating-point numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One printed statement that does not follow.
+    """One printed statement that does not follow from the other statements of the paper.
 
     printed: the statement, such as '81 %'.
-    low, high: band of what follows from the other numbers, in the unit of the statement; None if the finding
-        has no band.
-    limits: printed value less and plus its rounding.
-    relation: how the statement should compare with the band.
-    by: how the band was found.
+    low, high: least and largest value that follows from the other numbers, in `unit`; None if there is none.
+    limits: printed value minus and plus its rounding, in `unit`; for a significance test, the values of t
+        that would support the statement; None for contradicting claims.
+    relation: how the printed value should compare with low and high.
+    by: how low and high were computed, for example a formula.
+    note: explanation by the paper's file; '' if there is none.
     """
 
     rule: Rule
@@ -67,10 +68,12 @@ def checks_of(paper: Published) -> int:
 
 
 def band(paper: Published, derivation: Derivation) -> tuple[float, float]:
-    """Return the least and the largest result of a formula over the rounding of its numbers.
+    """Return the least and the largest result of a formula, if each of its numbers may differ from its
+    printed value by its rounding.
 
-    The formula is evaluated at the ends of all bands, which gives the exact band if the result rises or falls
-    with each number. It is nan if the formula has no finite result somewhere.
+    The formula is evaluated for all combinations of the least and largest values of its numbers. This is
+    exact if the result rises or falls steadily with each number. Both results are nan if the formula has no
+    finite result for one of the combinations.
     """
     bands = [paper.numbers[name].band for name in derivation.formula.names]
     values = [derivation.formula.value(corner) for corner in itertools.product(*bands)]
@@ -108,7 +111,7 @@ def _derived(paper: Published, derivation: Derivation) -> Finding | None:
 
 
 def _out_of_range(paper: Published) -> Iterator[Finding]:
-    """Yield shares of a time that are below nothing or above the whole."""
+    """Yield printed shares of a time that are below 0 or above 100 %."""
     for f in paper.figures:
         if f.quantity is Quantity.TIME_SHARE and not 0 <= f.low <= f.high <= 1:
             yield Finding(
@@ -126,9 +129,10 @@ def _out_of_range(paper: Published) -> Iterator[Finding]:
 
 
 def _significance(paper: Published, s: Significance) -> Finding | None:
-    """Return a finding if the printed mean, deviation and number of runs do not support what is stated.
+    """Return a finding if the printed means, deviations and number of runs do not support the statement that
+    two means differ, or that they do not; None if they do, or if no test is possible.
 
-    The test is Welch's. Where the other deviation is not printed, it is taken to be the same.
+    The test is Welch's. If the deviation of the other side is not printed, both are assumed to be equal.
     """
     n = paper.numbers[s.n].value
     if n < 2:

@@ -46,9 +46,9 @@ class OwnOverhead:
 class ClaimAnswer:
     """The answer to one claim.
 
-    direction: the answer to its direction alone.
-    each: the answer of each workload.
-    reason: explanation in a clause.
+    direction: the answer to the direction of the claim alone, without its number.
+    each: (name in our study, answer) of each workload that was compared.
+    reason: explanation in a clause; '' if none is needed.
     """
 
     claim: PaperClaim
@@ -62,7 +62,9 @@ def wanted(claim: PaperClaim, margin: float) -> tuple[float, float]:
     """Return the range of overheads for which a claim is true.
 
     A single number is widened by the margin on both sides, since a smaller difference does not matter. If the
-    number is the largest overhead, a gain does not contradict it.
+    claim states a largest overhead ('at most'), faster environments fulfil it, too.
+
+    margin: largest overhead that does not matter, as a fraction.
     """
     low, high = _direction(claim.direction, margin)
     if claim.low is None or claim.high is None:
@@ -111,15 +113,15 @@ def _direction(direction: Direction, margin: float) -> tuple[float, float]:
 
 
 NEAR = 0.15
-"""Largest difference of two shares of computation that are near each other."""
+"""Two shares of computation are near each other if they differ by at most this fraction."""
 
 
 def unlike(claim: PaperClaim, shares: Mapping[str, float | None]) -> dict[str, str]:
-    """Return the workloads for which a claim cannot be checked here, with reasons: the baseline's share
-    of computation is not near that of the paper.
+    """Return the workloads for which a claim cannot be checked here, with reasons: the share of computation
+    of our baseline is unknown, or not near that in the paper.
 
-    shares: share of computation in computation and communication of our baseline, by workload as claims name
-        it; None if it was not profiled.
+    shares: computation / (computation + communication) of our baseline, by workload as claims name it; None
+        if the workload was not profiled.
     """
     out = {}
     for workload, (low, high) in claim.conditions.computation.items():
@@ -139,7 +141,11 @@ def share_words(low: float, high: float) -> str:
 
 
 def far_words(own: float, low: float, high: float) -> str:
-    """Return how our share of computation differs from that of a paper; '' if they are near each other."""
+    """Return how our share of computation differs from that of a paper, as text; '' if they are near each
+    other.
+
+    low, high: range of the share in the paper, as fractions.
+    """
     if low - NEAR <= own <= high + NEAR:
         return ""
     return f"computes for {100 * own:.3g} % of its time, in the paper {share_words(low, high)}"
@@ -155,11 +161,11 @@ def hold(
 ) -> ClaimAnswer:
     """Return whether a claim holds, by our intervals alone.
 
-    A claim on several workloads is a claim on each of them: it holds if it holds for all, and does not hold
-    if it fails for one.
-    cannot: why it cannot be checked here; '' if it can.
-    unasked: workloads for which it cannot be checked here, with reasons; see unlike().
-    why: why there is no interval yet, for a claim that can be checked.
+    A claim on several workloads holds if it holds for all of them, and does not hold if it fails for one.
+
+    cannot: why the claim cannot be checked here; '' if it can.
+    why: the reason to give if the claim can be checked but nothing was measured; '' for a general one.
+    unasked: workloads for which the claim cannot be checked here, with reasons; see unlike().
     """
     if claim.cannot or cannot:
         return _without(claim, Held.IMPOSSIBLE, claim.cannot or cannot)
@@ -194,9 +200,9 @@ def _without(claim: PaperClaim, held: Held, reason: str) -> ClaimAnswer:
 
 
 def _within(own: OwnOverhead, region: tuple[float, float], *, material: bool) -> Held:
-    """Return whether an overhead is in a region.
+    """Return whether an overhead lies in a region.
 
-    material: whether the claim is on a difference, which does not hold if there is none that matters.
+    material: whether the claim states a difference. Such a claim fails if our overhead is equivalent to 0.
     """
     low, high = region
     if not own.finite:
@@ -223,9 +229,12 @@ def _reason(
     finite: bool,
     partial: bool,
 ) -> str:
-    """Return why a claim holds or not.
+    """Return why a claim holds or not, in clauses; '' if nothing needs to be explained.
 
-    partial: whether the answer is not on all workloads of the claim, so that those it is on are named.
+    each: (workload, answer) of each workload that was compared.
+    missing: workloads of the claim that were not measured.
+    finite: whether all workloads have an interval.
+    partial: whether the claim cannot be checked for some of its workloads. The compared ones are then named.
     """
     out = []
     if partial or len({h for _, h in each}) > 1:
@@ -248,7 +257,10 @@ def _reason(
 def _ranking(
     claim: PaperClaim, own: Sequence[OwnOverhead], others: Sequence[OwnOverhead], why: str
 ) -> ClaimAnswer:
-    """Answer a claim that some workloads are affected more than others."""
+    """Return the answer to a claim that some workloads (`own`) are affected more than others.
+
+    why: the reason to give if one of the groups was not measured; '' for a general one.
+    """
     if not own or not others:
         return _without(claim, Held.OPEN, why or "not measured")
     pairs = [(a, b) for a in own for b in others]

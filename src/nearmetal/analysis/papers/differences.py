@@ -1,4 +1,4 @@
-"""Names in one sentence what differs between a paper's conditions and ours, and matters for a claim."""
+"""Describes in one sentence the differences between a paper's conditions and ours that matter for a claim."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ...model.papers.published import MeasurementConditions, PaperClaim
 class OwnConditions:
     """Our recorded conditions for one claim.
 
+    emulated: whether our nodes are emulated on one machine.
     guest: how virtual machines are emulated or nested; '' if they are not.
     explained: explanation of our largest overhead by its parts and causes; '' if there is none.
     """
@@ -23,7 +24,8 @@ class OwnConditions:
 
 
 def difference(claim: PaperClaim, own: OwnConditions) -> str:
-    """Return the sentence; '' if nothing is known to differ.
+    """Return a sentence on the conditions that differ, and one on our largest overhead if it is explained; ''
+    if nothing is known.
 
     A rate of links is named only if our ranks are on several nodes, and a class only for the claim's own
     workloads. A condition that one side does not record is left out.

@@ -1,4 +1,4 @@
-"""Applies the method of a paper to our data. Its answer is shown beside ours and is part of no verdict."""
+"""Applies the method of a paper to our data. Its answer is shown beside ours and affects no verdict."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from ..intervals.mean import Sample, welch
 class MethodAnswer:
     """The result of a paper's method for two samples.
 
-    differs: None if there are too few values.
-    t, freedom: of the t-test, t negative if the environment is smaller; None for other methods.
+    baseline, sample: the values of the baseline and of the environment.
+    differs: whether the two differ according to the method; None if there are too few values.
     text: the answer in a clause.
+    t, freedom: t and degrees of freedom of the t-test; t is negative if the mean of the environment is
+        smaller. None for other methods, with too few values, and if neither side has any spread.
     """
 
     baseline: Sample

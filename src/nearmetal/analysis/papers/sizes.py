@@ -1,5 +1,5 @@
-"""Chooses the classes of kernels, and the links of emulated nodes, by what the baseline alone does: how large
-a share of its time it computes. No I/O."""
+"""Chooses the classes of kernels and the links of emulated nodes with which the baseline computes for a
+similar share of its time as in a paper. No I/O."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from ...model.study import Arm, KernelWorkload, Placement, Study
 from .claims import NEAR, share_words
 
 Shares = Mapping[tuple[str, str], float]
-"""Share of computation in computation and communication, by name of the arm and of the workload."""
+"""computation / (computation + communication), by (arm, workload)."""
 Printed = Mapping[str, tuple[float, float]]
-"""The same in a paper, as a range of fractions, by kernel."""
+"""The range of these shares in a paper, by kernel."""
 
 _FARTHEST = 1.0
-"""Distance of a kernel without a share, since it failed or was not measured: no share is farther away."""
+"""Distance of a kernel whose share is unknown, because it failed or was not measured. No distance between
+shares is larger."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class Sizes:
 
     arm: the arm that was measured with the chosen links.
     chosen: the workload with the chosen class, by kernel.
-    shares: its share of computation, by kernel.
+    shares: share of computation of the chosen workload, as a fraction, by kernel.
     """
 
     arm: Arm
@@ -35,7 +36,10 @@ class Sizes:
     shares: Mapping[str, float]
 
     def words(self, printed: Printed) -> str:
-        """Return the choice as a sentence."""
+        """Return the choice as a sentence.
+
+        printed: must contain every chosen kernel.
+        """
         each = [self._kernel(kernel, printed[kernel]) for kernel in self.chosen]
         where = "" if not self.arm.placement.emulated else f", and links of {link_words(self.arm.placement)}"
         return (
@@ -57,8 +61,10 @@ def printed_shares(paper: Published | None, part: str) -> dict[str, tuple[float,
 
 
 def wanted_shares(study: Study, printed: Printed) -> dict[str, tuple[float, float]]:
-    """Return the shares of those kernels that a study measures with one workload. Several workloads of a
-    kernel differ on purpose, and stay as they are."""
+    """Return the shares of the kernels that a study measures with exactly one workload.
+
+    Several workloads of one kernel differ on purpose, so no class is chosen for them.
+    """
     counted = Counter(w.kernel for w in study.kernels)
     return {kernel: there for kernel, there in printed.items() if counted[kernel] == 1}
 
@@ -69,11 +75,16 @@ def distance(share: float, there: tuple[float, float]) -> float:
 
 
 def choose(study: Study, shares: Shares, printed: Printed) -> Sizes | None:
-    """Return the class of each kernel, and the one arm with their links, for which the shares are near those
-    in a paper for most kernels; of several such arms, that with the least distance in total.
+    """Return the class of each kernel, and the arm whose links are used, that agree best with a paper.
 
-    study: measured the candidates: arms of one environment, with workloads for several classes of a kernel.
-    Returns None if no kernel of the paper was measured.
+    On each arm, the class of a kernel is the one with the nearest share of computation. The arm is the one on
+    which the shares of most kernels are near (NEAR) those in the paper; among several such arms, the one with
+    the smallest sum of distances. Returns None if no kernel of the paper was measured.
+
+    study: the study that measured the candidates: one environment on placements with different links, and
+        workloads for several classes of each kernel.
+    shares: measured shares.
+    printed: shares in the paper.
     """
     found = [s for arm in study.arms() if (s := _on(arm, study.kernels, shares, printed)).chosen]
     return min(found, key=lambda s: _misfit(s, printed), default=None)
@@ -100,8 +111,8 @@ def _misfit(sizes: Sizes, printed: Printed) -> tuple[int, float]:
 
 
 def with_sizes(study: Study, sizes: Sizes) -> Study:
-    """Return a study with the chosen classes, and with the chosen links between its emulated nodes. Pages and
-    metrics of its workloads are its own."""
+    """Return a study with the chosen classes, and with the chosen links between its emulated nodes. The
+    workloads keep their own pages and metrics."""
     sized = {
         w.name: replace(w, params=sizes.chosen[w.kernel].params)
         for w in study.kernels

@@ -1,5 +1,5 @@
-"""Reads studies in parts: built-in ones by name, and directories of files. Writes the files of built-in
-ones."""
+"""Reads studies in parts, either built-in ones by name or from directories of files. Writes the files of the
+built-in ones."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from ..catalog import catalog
 def read_series(source: SeriesSource, *, scale: Scale | None, seed: int) -> SeriesFiles:
     """Read the files of a series.
 
-    scale: scale of a built-in series; small if None.
+    scale: scale of a built-in series; None for small. The files in a directory have one scale only.
 
-    Raises StudyError, UsageError.
+    Raises StudyError if the files have mistakes, UsageError if they cannot be read.
     """
     if source.builtin:
         texts = series_texts(source.builtin, scale or Scale.SMALL)
@@ -67,7 +67,7 @@ def _load(text_of: Callable[[str], str], name_of: Callable[[str], str], seed: in
 
 
 def series_output(name: str, scale: Scale) -> dict[str, str]:
-    """Return the files that write_series_files() writes, by name."""
+    """Return the text of each file that write_series_files() writes, by name of the file."""
     lines = {SERIES_FILE: SERIES_SCHEMA_LINE}
     texts = {f: f"{lines.get(f, SCHEMA_LINE)}\n{t}" for f, t in series_texts(name, scale).items()}
     schemas = {
@@ -96,9 +96,10 @@ def write_series_files(name: str, scale: Scale, directory: Path) -> list[Path]:
 
 
 def paper_of(directory: SeriesDirectory, key: str) -> Published | None:
-    """Return the published table beside which a series is shown; None if there is none.
+    """Return the published table with which a series is shown: the one in its directory, or else one that
+    comes with nearmetal; None if there is none.
 
-    key: name of a table that comes with nearmetal; '' for the table in the directory of the results.
+    key: name of a table that comes with nearmetal; may be ''.
     """
     text = directory.table
     return read(text, str(directory.table_file)) if text else published(key)

@@ -31,7 +31,7 @@ class RequestedSeries:
     """A series as read from its files, before this machine narrows it.
 
     backend: backend of its instances; None for those that the series file prefers.
-    seconds: time of all parts.
+    seconds: time budget of all parts together.
     only: keys of the requested parts; empty for all.
     """
 
@@ -44,9 +44,9 @@ class RequestedSeries:
     def narrowed(self, offer: MachineOffer, able: Callable[[Series], Series] | None = None) -> Series:
         """Return the series that a machine can run.
 
-        able: removes what no machine can run.
+        able: removes what no machine can run; None to remove nothing more.
 
-        Raises UnavailableError if it can run no part.
+        Raises UnavailableError if the machine can run no part.
         """
         series = narrow(self.files, offer, seed=self.seed, max_time=self.seconds, only=self.only)
         series = series if able is None else able(series)
@@ -72,11 +72,12 @@ def requested_series(
     """Read the files of a series.
 
     scale: None for the default.
-    only: keys of parts, also several with commas between them; all if empty.
-    time: time of all parts in seconds; None for that of the series file.
-    seed: drawn if None.
+    only: keys of parts; each text may contain several, with commas between them. Empty for all parts.
+    backend: see RequestedSeries.
+    time: time budget of all parts together, in seconds; None for that of the series file.
+    seed: None to draw one.
 
-    Raises StudyError if they have mistakes, UsageError if there is no part with a given key.
+    Raises StudyError if the files have mistakes, UsageError if there is no part with a given key.
     """
     seed = draw_seed() if seed is None else seed
     files = read_series(source, scale=scale, seed=seed)
@@ -100,7 +101,7 @@ def series_here(found: RequestedSeries, progress: Progress) -> tuple[Machine, Se
 
 
 def planned_series(found: RequestedSeries) -> Series:
-    """Return the series as a plan shows it. Nothing is started."""
+    """Return the series as a plan shows it: as it is expected to run on this machine. Nothing is started."""
     from ...run.series import able, offer_planned
 
     series = found.narrowed(offer_planned(found.files, LocalHost(), found.backend), able)
@@ -136,13 +137,12 @@ def checked_series(
 
 
 def reason(error: NearmetalError) -> str:
-    """Return why a part does not run, and what helps, in one line."""
+    """Return the message and the remedy of an error in one line."""
     return f"{error.what}; next: {error.remedy}" if error.remedy else error.what
 
 
 def part_times(series: Series, begun: Mapping[str, Begun]) -> dict[str, tuple[Study, RunEstimate]]:
-    """Return the study of each part with its time, and the estimate of its run, by the part's key. A part is
-    missing if it has no study, or if no time is left for it.
+    """Divide the time of a series among its parts. See planned_times() for the result.
 
     begun: the state of the parts that were begun, by key.
     """

@@ -42,9 +42,10 @@ def part_results(
     *,
     analyse: Analyse = analysed,
 ) -> tuple[PartResult, ...]:
-    """Return every part with its results on disk. A part whose results cannot be read has the reason.
+    """Return every part with its results on disk. For a part whose results cannot be read, PartResult.why is
+    the reason.
 
-    keep: called with each part that has results.
+    keep: called with each part that has results, and with these.
     """
     from ...report.series import PartResult
 
@@ -82,13 +83,14 @@ def part_results(
 
 
 def _sampled_in_guests(directory: Path) -> Sequence[SampleSection]:
-    """Return the samples from inside the guests; empty if there were no guests."""
+    """Return the counters that were sampled inside the guests of a run; empty if there were no guests."""
     path = directory / "samples" / GUESTS
     return tuple(read_sections(path)) if path.exists() else ()
 
 
 def waiting_parts(directory: SeriesDirectory, series: Series, analyse: Analyse = analysed) -> list[Part]:
-    """Return the parts that are not closed; if all are closed, those with cells that have no verdict."""
+    """Return the parts that a resumption runs: those whose results are not closed, or if all are closed,
+    those with comparisons that have no verdict."""
     own = [(p, directory.part(p)) for p in series.parts if p.study is not None]
     left = [p for p, found in own if found is None or not found.closed]
     return left or [p for p, found in own if found is not None and _has_open_cells(found, analyse)]
@@ -98,12 +100,11 @@ def _has_open_cells(found: ResultsDirectory, analyse: Analyse) -> bool:
     try:
         return has_open_cells(analyse(found).analysis)
     except NearmetalError:
-        return False  # results that cannot be read are not added to
+        return False  # results that cannot be read cannot be continued either
 
 
 def has_open_cells(analysis: Analysis) -> bool:
-    """Return whether more blocks could give further verdicts. Without any block there is no comparison
-    yet."""
+    """Return whether more blocks could give further verdicts. True if there is no block yet."""
     return bool(analysis.undecided) or not analysis.blocks
 
 

@@ -38,16 +38,17 @@ OVERRUN = (
     "The later parts keep their shares, so the whole takes longer than its time."
 )
 Start = Callable[[Part, Study, SeriesDirectory, "ResultsDirectory | None", float], "Outcome"]
-"""A function that runs the study of one part, or resumes it if it has a results directory. The last argument
-is the number of seconds until which its first round may begin."""
+"""A function that runs the study of one part, or resumes the part if its results directory is given. The last
+argument is the time until which its first round may begin, in seconds from the start of the part."""
 Open = Callable[[], AbstractContextManager[Progress]]
 """A function that opens a display of progress, which is closed at the end of the context."""
 
 
 def create_series(series: Series, results: Path, table: str) -> SeriesDirectory:
-    """Make the directory of a series, with the frozen studies of its parts.
+    """Make the directory of a series, and store the studies of its parts in it.
 
-    table: text of a published table of the user's; '' for none.
+    results: parent of the new directory.
+    table: text of the user's published table; '' for none.
     """
     texts = {p.key: dump_study(p.study, catalog()) for p in series.parts if p.study is not None}
     return SeriesDirectory.create(results, series, texts, table)
@@ -59,8 +60,8 @@ def checked_rest(
     """Return the parts that a resumption would run here, and the state of those that were begun, by key.
     Nothing is measured.
 
-    series: frozen_series(directory).
-    seconds: time of these parts.
+    series: result of frozen_series(directory).
+    seconds: time budget of all these parts together.
 
     Raises the error of the first part if none can run.
     """
@@ -79,7 +80,8 @@ def bounded_series(series: Series, max_blocks: int | None) -> Series:
 
 
 def more_time(part: Part, *, resuming: bool) -> str:
-    """Return the options that give a part more time: of a resumption, which has no --only, for all parts."""
+    """Return the options that give a part more time. A resumption has no option --only, so its option gives
+    all parts more time."""
     return "--time" if resuming else f"--only {part.key} --time"
 
 
@@ -94,7 +96,7 @@ def part_starter(
 ) -> Start:
     """Return a function that runs or resumes one part of a series below its directory.
 
-    order: what the orders of all parts share.
+    order: the order of the series; its fields about directory, study and time are replaced for each part.
     max_blocks: largest number of blocks of each part.
     require_kvm: as in with_accelerators().
     """
@@ -138,13 +140,15 @@ def run_parts(
     note: Note = ignore,
     analyse: Analyse = analysed,
 ) -> bool:
-    """Run every part that is not done yet. If all are done, run those without a verdict again.
+    """Run every part that is not done yet. If all are done, continue those with comparisons that have no
+    verdict.
 
-    A part that cannot run here is reported, recorded and skipped. Returns whether a signal interrupted it.
+    A part that cannot run here is reported, recorded and skipped. Returns whether a signal interrupted the
+    run.
 
-    seconds: time of all parts.
-    overrun: whether the time by which a part exceeds its share is added to it, so that the later parts keep
-        their shares.
+    seconds: time budget of all parts together.
+    overrun: whether the time by which a part exceeds its share is added to the time budget, so that the later
+        parts keep their shares.
     note: called with each line about the course of the run.
     """
     from ...run.series import OVERESTIMATE, next_part, shortest, with_time

@@ -1,4 +1,5 @@
-"""Gives a part the sizes that an earlier part chooses for it from what the baseline alone does."""
+"""Chooses the sizes of a part by the results of an earlier part, which measures only the baseline. Sizes are
+the problem classes of kernels, and the links between emulated nodes."""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ def sized(
     note: Note = ignore,
     analyse: Analyse = analysed,
 ) -> Study:
-    """Return the study of a part with its chosen sizes. The choice is recorded once, before the part begins;
-    the frozen study of its results then has the sizes.
+    """Return the study of a part with its chosen sizes. They are chosen and recorded only once, before the
+    part begins; afterwards the stored study of its results has the sizes.
 
-    study: the study of the part, which is returned if the part takes its sizes from no other one, or if there
-        is nothing to choose from.
-    note: called with the choice, or why there is none.
+    study: the study of the part. It is returned unchanged if the part takes its sizes from no other part, if
+        the part was begun, or if there is nothing to choose from.
+    note: called with a text about the choice, or why there is none.
     """
     if not part.sizes_from or directory.part(part) is not None:
         return study
@@ -44,7 +45,8 @@ def sized(
 def _chosen(
     directory: SeriesDirectory, series: Series, part: Part, study: Study, analyse: Analyse
 ) -> tuple[Study, str]:
-    """Return the study of a part with its chosen sizes, and the choice or why there is none."""
+    """Return the study of a part with its chosen sizes, and a text about the choice. If there is nothing to
+    choose from, return the study unchanged, and the reason."""
     from ...analysis.papers.sizes import choose, printed_shares, wanted_shares, with_sizes
     from ...report.seen import RecordIndex
     from ...report.tables.profile import computation_shares

@@ -1,4 +1,4 @@
-"""Options and commands of runs whose blocks are run by workers of an engine."""
+"""Options and commands for runs whose rounds are run by workers of an engine."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from ..options import Directory, Results, RunOptions
 
 
 def lease_of(text: str | None) -> float:
-    """Return the option --lease in seconds."""
+    """Return the value of --lease in seconds; LEASE if it is not given."""
     return duration(text, "--lease") or LEASE
 
 
 def fleet_of(options: RunOptions) -> Fleet | None:
-    """Return the workers that a command line asks for; None if this process runs the rounds itself.
+    """Return the workers that the options request; None if this process runs the rounds itself.
 
-    Without --workers there is one, or one on each node of an inventory (inventory.load_inventory()).
+    Without --workers there is one worker, or one on each node of the inventory that --nodes names.
 
-    Raises UsageError for an unknown engine or option, and for an inventory with an engine that chooses the
-    nodes itself, and the errors of load_inventory().
+    Raises UsageError for an unknown engine or option, and for --nodes with an engine that chooses the nodes
+    itself. Errors of inventory.load_inventory() are passed on.
     """
     engine, workers, nodes = options.engine, options.workers, options.nodes
     if engine is None:

@@ -1,4 +1,5 @@
-"""Code that all commands that measure share: the order of a run, its start and resumption, how it ends."""
+"""Code that all commands that measure share: they start or resume a run, show its result, and return its exit
+code."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def _share(option: str, text: str | None) -> float | None:
 
 
 def order_of(options: RunOptions, text: str) -> Order:
-    """Return the order of a run.
+    """Return the user's request, apart from the study.
 
     text: the study file to store with the results.
     """
@@ -134,7 +135,7 @@ def resume_measuring(found: ResultsDirectory, options: RunOptions, fleet: Fleet 
 
 
 def _ended(found: Results, stop: Stop) -> str:
-    """Return why no further round is needed, and how to measure more all the same."""
+    """Return why no further round is needed, with a command line that measures more nevertheless."""
     blocks, path = found.analysis.blocks, found.stored.path
     more = f"for more rounds: {resume_line(path)} --max-blocks {2 * blocks}"
     cells = (c for c in found.analysis.cells if math.isfinite(c.low) and math.isfinite(c.high))
@@ -145,10 +146,10 @@ def _ended(found: Results, stop: Stop) -> str:
 
 
 def _same_margin(study: Study, given: str | None, found: ResultsDirectory) -> None:
-    """Check that no other margin than that of the run is given: it would be chosen after the data were
-    measured.
+    """Raise UsageError if --margin differs from the margin of the run, because a margin is fixed before the
+    data are measured.
 
-    Raises UsageError if one is.
+    given: the option as typed; None if it is not given.
     """
     if given is not None and margin_of(given) != study.design.margin:
         again = f"nearmetal run {shlex.quote(str(found.path / 'study.yaml'))} --margin {shlex.quote(given)}"

@@ -93,7 +93,7 @@ def run_block(
 def _counted(run: Callable[[Callable[[BlockRun], None]], None], *, json: bool) -> int:
     """Run rounds and print each when it ends. Returns the exit code.
 
-    run: called with a function that it calls after each round.
+    run: runs the rounds, and calls its argument after each of them.
     """
     failed = 0
 

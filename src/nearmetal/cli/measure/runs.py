@@ -80,7 +80,7 @@ def resume(directory: Path = Directory, *, options: RunOptions) -> int:
 
 
 def _not_of_parts(options: RunOptions) -> None:
-    """Check that no option is given that a study in parts does not have. Raises UsageError."""
+    """Raise UsageError if an option is given that does not apply to a study in parts."""
     for key, name in (("margin", "margin"), ("mode", "mode"), ("width", "target_width")):
         given = getattr(options, key)
         if given is not None:

@@ -1,4 +1,5 @@
-"""The command papers: numbers and claims of papers, and which of them do not follow."""
+"""The command papers. It lists the numbers and claims of papers, and the statements that do not follow from a
+paper's own numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def papers(
 
 
 def _paper(name: str) -> Published:
-    """Return a built-in paper, or that of a file.
+    """Return a built-in paper, or the paper of a file.
+
+    name: key of the paper, or path of the file.
 
     Raises UsageError or PaperFileError.
     """

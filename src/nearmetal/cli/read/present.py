@@ -30,14 +30,15 @@ PIPE_WIDTH = 220
 
 
 def output_columns() -> int:
-    """Return the columns of standard output: COLUMNS, those of the terminal, or PIPE_WIDTH."""
+    """Return the width of standard output in columns: that of the variable COLUMNS, that of the terminal, or
+    PIPE_WIDTH."""
     return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
 
 
 def result_json(found: Results, *, page_follows: bool = False) -> dict[str, JsonValue]:
     """Return the result as JSON values, with the environments that were not measured and why.
 
-    page_follows: whether the page is written next.
+    page_follows: whether the HTML page is written next. Its path is then given although it may not exist yet.
     """
     form = json_form(
         found.study,
@@ -52,7 +53,8 @@ def result_json(found: Results, *, page_follows: bool = False) -> dict[str, Json
 
 
 def _swept(found: Results) -> RecordIndex:
-    """Return the records, if the study sweeps numbers of moves; else none, since there may be many."""
+    """Return an index of the records if the study has sweeps, since the convergence of moves is judged from
+    records; else an empty index, because there may be many records."""
     return RecordIndex(found.trials if sweeps(found.study) else ())
 
 
@@ -66,9 +68,10 @@ def _inside(directory: ResultsDirectory) -> InsideRecord:
 
 
 def print_result(found: Results, *, json: bool, everything: bool = False, page_follows: bool = False) -> None:
-    """Print the answer on one screen; with `everything`, each figure and its cause; with `json`, the same as
-    JSON.
+    """Print the answer of a run on one screen.
 
+    json: print all results as JSON instead.
+    everything: print each figure and its cause instead.
     page_follows: as in result_json().
     """
     if json:

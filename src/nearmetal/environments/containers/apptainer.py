@@ -1,7 +1,7 @@
-"""Backend apptainer: apptainer exec on the instance's root directory.
+"""Backend apptainer: `apptainer exec` on the instance's root directory.
 
-Commands enter through the namespaces of its first process. An instance of apptainer's own kind (instance
-start) would outlive the process that started it.
+Commands are run inside by joining the namespaces of the first process. `apptainer instance start` is not
+used, since such an instance would outlive the process that started it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from ..instance import BoxInstance
 from .wrapped import ProgramBackend, Wrapped, require_plain, started
 
 CAP_SYS_RESOURCE = 1 << 24
-"""Capability that root inside a container often lacks. Apptainer would try to pass it on to the instance."""
+"""Bit of CAP_SYS_RESOURCE in a mask of capabilities. Root inside a container often lacks this capability, but
+apptainer would try to pass it on to the instance."""
 
 FRESH = ("/run", "/tmp")
 MORE = (*(word for top in FRESH for word in ("--fresh", top)), "--new-pids")
-"""Options of nm-box wrap. Apptainer changes its credentials, and would therefore not die with nearmetal."""
+"""Options of `nm-box wrap`. The new PID namespace ends apptainer with nearmetal: its parent-death signal is
+lost when it changes its credentials."""
 
 
 class Apptainer(ProgramBackend):
@@ -53,10 +55,12 @@ class Apptainer(ProgramBackend):
 
 
 def container(given: Wrapped, *, lacking: tuple[str, ...]) -> list[str]:
-    """Return the command line. No I/O. The container uses the network in which apptainer is started. Of the
-    machine's files it sees only the binds.
+    """Return the apptainer command line. No I/O.
 
-    lacking: capabilities that this process lacks and therefore cannot pass on.
+    The container uses the network namespace in which apptainer is started. It sees no files of the machine
+    except the binds.
+
+    lacking: names of capabilities that this process lacks and apptainer therefore must not pass on.
 
     Raises RunError for a path that apptainer does not accept.
     """
@@ -74,7 +78,7 @@ def container(given: Wrapped, *, lacking: tuple[str, ...]) -> list[str]:
 
 
 def lacking_capabilities(status: str) -> tuple[str, ...]:
-    """Return the capabilities that apptainer cannot pass on because this process lacks them.
+    """Return the names of the capabilities that apptainer cannot pass on because this process lacks them.
 
     status: contents of /proc/self/status.
     """

@@ -1,6 +1,7 @@
 """Backend bubblewrap: bwrap of the bubblewrap package, which flatpak uses.
 
-It cannot enter a running sandbox, so commands enter through the namespaces of its first process.
+bwrap has no command that enters a running sandbox, so commands are run inside by joining the namespaces of
+the first process.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Bubblewrap(ProgramBackend):
 
 
 def container(given: Wrapped) -> list[str]:
-    """Return the command line. No I/O. The container uses the network in which bwrap is started."""
+    """Return the bwrap command line. No I/O. The container uses the network namespace in which bwrap is
+    started."""
     argv = ["bwrap", "--die-with-parent", "--as-pid-1", "--unshare-uts", "--unshare-ipc", "--unshare-pid"]
     argv += ["--hostname", given.request.hostname, "--bind", str(given.root), "/", "--proc", "/proc"]
     argv += ["--bind", "/sys", "/sys", "--dev-bind", "/dev", "/dev"]

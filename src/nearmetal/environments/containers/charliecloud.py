@@ -1,6 +1,6 @@
 """Backend charliecloud: ch-run, which makes only a user namespace and a mount namespace.
 
-nm-box sets up the network and the host name of an instance. Commands enter by ch-run --join-pid.
+nm-box sets up the network and the host name of an instance. Commands are run inside by `ch-run --join-pid`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..program import ProgramInstance, entered
 from .wrapped import ProgramBackend, Started, Wrapped, require_plain, started
 
 CH_RUN = ("env", "USER=root", "ch-run")
-"""ch-run refuses to run without $USER, although it does not use it here."""
+"""Command that runs ch-run. ch-run refuses to start without $USER; the value has no effect here."""
 
 
 class Charliecloud(ProgramBackend):
@@ -50,7 +50,7 @@ class Charliecloud(ProgramBackend):
 
 
 def container(given: Wrapped) -> list[str]:
-    """Return the command line. No I/O.
+    """Return the ch-run command line that starts an instance. No I/O.
 
     Raises RunError for a path that ch-run does not accept.
     """
@@ -63,10 +63,10 @@ def container(given: Wrapped) -> list[str]:
 
 
 def entrance(tools: Tools, one: Started) -> list[str]:
-    """Return the command line that enters the instance.
+    """Return the command prefix that runs a command inside the instance.
 
-    It enters, in this order, the shared user namespace; control groups, network and host name; ch-run's own
-    namespaces.
+    It enters first the shared user namespace, then the control groups and the network and UTS namespaces, and
+    last the namespaces that ch-run made.
     """
     request, pid = one.given.request, str(one.pid)
     argv = []

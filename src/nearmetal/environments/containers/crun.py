@@ -9,9 +9,10 @@ from .oci import OciBackend, OciRuntime
 class Crun(OciBackend):
     """Backend crun.
 
-    crun interprets the path of a control group from the top of each hierarchy, so a container could leave the
-    groups in which a batch system confines nearmetal. Its processes are therefore put in groups made by
-    nearmetal. crun also refuses a machine with both versions of control groups mounted.
+    crun takes the path of a control group as relative to the top of each hierarchy, so a container could
+    leave the group to which a batch system has restricted nearmetal. Therefore crun makes no groups: its
+    processes are put in groups made by nearmetal. crun also does not work if control groups of both versions
+    are mounted.
     """
 
     name = program = "crun"

@@ -1,7 +1,7 @@
 """Backend docker: `docker run` by the daemon at DOCKER_HOST or at the default socket.
 
-The root directory consists of overlays of the directories of a tree (docker_image.py): no tree is copied, and
-all backends run the same files."""
+The root directory of an instance consists of overlays over the directories of a tree (docker_image.py). So no
+tree is copied into Docker's store, and all backends run the same files."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ from .wrapped import ProgramBackend, all_binds
 class Docker(ProgramBackend):
     """Backend docker. It supports the attachments host, none and loopback, and networks built by nearmetal.
 
-    An instance joins such a network through a container that runs in its namespace (docker_seat.py). That
-    container exists for a whole run or, if there is none yet, for one instance.
+    An instance joins a network of nearmetal by joining the network of another container, which runs in the
+    namespace of the seat (docker_seat.py). That container exists for the whole run if seated() was called for
+    the seat, and otherwise only for the one instance.
     """
 
     name = program = "docker"
@@ -126,8 +127,12 @@ def run_words(
 ) -> list[str]:
     """Return the arguments of `docker run` up to the payload.
 
-    groups: path of the parent control group; None if the daemon's cgroup driver accepts none.
-    seat: the container that runs in the seat; None without a seat.
+    binds: paths that are mounted at the same path inside -> whether they are writable.
+    image: name of the skeleton image.
+    mounts: further arguments, from docker_image.overlays().
+    groups: path of the parent control group; None if the daemon's cgroup driver accepts none. The limits are
+        then passed to Docker.
+    seat: name of the container that runs in the namespace of the seat; None without a seat.
     """
     words = ["run", "--rm", "--pull", "never", "--name", request.label, "--ipc", "private"]
     if seat is not None:  # the host name comes with the seat; Docker does not accept another one
@@ -143,6 +148,7 @@ def run_words(
         limits = request.environment.limits
         words += ["--cpuset-cpus", ",".join(map(str, request.cpus))] if request.cpus else []
         words += ["--cpus", f"{limits.cpu_quota:g}"] if limits.cpu_quota else []
+        words += ["--cpu-shares", str(limits.cpu_shares)] if limits.cpu_shares else []
         words += ["--memory", str(limits.memory)] if limits.memory else []
     for name, mode in FRESH.items():
         words += ["--tmpfs", f"/{name}:rw,exec,nosuid,nodev,mode={mode:o}"]
@@ -153,9 +159,9 @@ def run_words(
 
 @contextmanager
 def _seat(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[str | None]:
-    """Yield the container that runs in the network namespace of a request, and start it if there is none.
+    """Yield the name of the container that runs in the network namespace of the request's seat.
 
-    Yields None if the request has no seat on a network.
+    Yields None if the request has no seat. If there is no such container, one is started until exit.
     """
     if request.seat is None:
         yield None

@@ -18,12 +18,15 @@ COMMAND_TIMEOUT = 60.0
 
 
 def address() -> str:
-    """Return the address that identifies the daemon."""
+    """Return the address of the daemon, from DOCKER_HOST; empty for the default socket."""
     return os.environ.get("DOCKER_HOST", "")
 
 
 def socket_is_there() -> bool:
-    """Return whether the daemon's socket exists. If not, a request would fail, but only after some time."""
+    """Return whether the daemon's socket exists, or the daemon is not reached by a Unix socket.
+
+    Requests without a socket are avoided, because they fail only after some time.
+    """
     kind, _, path = (address() or "unix:///var/run/docker.sock").partition("://")
     return kind != "unix" or Path(path).exists()
 
@@ -55,10 +58,11 @@ def container(
     words: Sequence[str],
     groups: Iterable[Path] = (),
 ) -> Iterator[Running]:
-    """Run a container, which has the label of the request as its name, until exit.
+    """Run a container until exit. Its name is the label of the request.
 
-    words: arguments of docker; the container's command is that of the report.
-    groups: control groups in which its processes are.
+    words: arguments of `docker`. The container must run report.argv.
+    groups: directories of the control groups below which Docker makes those of the container; they are
+        searched for its first process.
 
     Raises RunError.
     """
@@ -78,8 +82,10 @@ def container(
 
 
 def _first_process(host: Host, name: str, groups: Iterable[Path]) -> int | None:
-    """Return the PID of the first process of a container, which is no child of the client; None if the
-    container does not run. It is read from its control groups, or else from the daemon, which takes longer.
+    """Return the PID of the first process of a container; None if the container does not run.
+
+    The process is no descendant of the docker client. It is searched in the control groups, and only
+    otherwise requested from the daemon, which takes longer.
     """
     members = cgroups.members(cgroups.with_children(groups))
     if own := next((pid for pid in members if name_of(pid) == "nm-init"), None):

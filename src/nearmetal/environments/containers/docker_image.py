@@ -1,5 +1,8 @@
-"""The root directory of a Docker container: an image with only the links and empty directories at the top of
-a tree, and overlays of the tree's directories, which the daemon mounts as volumes."""
+"""Builds the root directory of a Docker container from the tree of an image.
+
+The container runs a skeleton image, which contains only the symbolic links and, as empty directories, the
+directories at the top level of the tree. The daemon mounts an overlay over each directory of the tree there,
+as a volume."""
 
 from __future__ import annotations
 
@@ -18,16 +21,17 @@ from .docker_daemon import COMMAND_TIMEOUT, address
 
 FRESH = {"tmp": 0o1777, "run": 0o755}
 NEVER = frozenset({"proc", "sys", "dev", "lost+found", *FRESH})
-"""Directories at the top of a tree that the runtime provides, or that are fresh in each instance."""
+"""Names of top-level directories that are not taken from the tree: the container runtime provides them, or
+they are new in each instance."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
     """The entries at the top level of a root directory.
 
-    links: target by name.
-    directories: mode by name.
-    full: names of the directories that are not empty.
+    links: name of a symbolic link -> its target.
+    directories: name of a directory -> its mode.
+    full: names of the directories that are not empty and of which an overlay is mounted.
     """
 
     root: Path
@@ -36,7 +40,8 @@ class Tree:
     full: tuple[str, ...]
 
     def skeleton(self) -> bytes:
-        """Return a tar file with the links and empty directories. The same top gives the same bytes."""
+        """Return a tar file with the links and the directories, which are empty. Equal entries give equal
+        bytes."""
         out = io.BytesIO()
         with tarfile.open(fileobj=out, mode="w") as tar:
             for name, mode in sorted(self.directories.items()):
@@ -51,7 +56,7 @@ class Tree:
 
 
 def look_at(root: Path) -> Tree:
-    """Read the top of a tree. Plain files there are left out."""
+    """Read the top level of a tree. Regular files there are left out."""
     links: dict[str, str] = {}
     directories: dict[str, int] = dict.fromkeys(("proc", "sys", "dev"), 0o755) | FRESH
     full = []
@@ -66,8 +71,12 @@ def look_at(root: Path) -> Tree:
 
 
 def overlays(tree: Tree, state: Path) -> list[str]:
-    """Return arguments of `docker run` that mount the tree's directories. Creates their upper and work
-    directories in state."""
+    """Return arguments of `docker run` that mount an overlay over each directory of the tree that is not
+    empty.
+
+    state: directory in which the upper and work directories of the overlays are created.
+    Raises RunError for a path that overlayfs or Docker does not accept.
+    """
     words = []
     for name in tree.full:
         lower, upper, work = tree.root / name, state / "upper" / name, state / "work" / name
@@ -75,7 +84,7 @@ def overlays(tree: Tree, state: Path) -> list[str]:
             raise RunError(f"{lower}: an overlay takes no path with a comma, a colon, a quote or a backslash")
         for directory in (upper, work):
             directory.mkdir(parents=True)
-        # The merged directory has mode and owner of the upper one.
+        # The directory of an overlay gets mode and owner from the upper directory.
         os.chown(upper, lower.stat().st_uid, lower.stat().st_gid)
         upper.chmod(tree.directories[name])
         options = f"lowerdir={lower},upperdir={upper},workdir={work}"
@@ -87,7 +96,8 @@ def overlays(tree: Tree, state: Path) -> list[str]:
 
 
 def skeleton_image(host: Host, tree: Tree, state: Path) -> str:
-    """Return the name of the skeleton image. It is made by `docker import` if the daemon lacks it.
+    """Return the name of the skeleton image of a tree. If the daemon does not have this image, `docker
+    import` makes it.
 
     state: directory for the temporary tar file.
     Raises RunError.
@@ -105,5 +115,5 @@ def skeleton_image(host: Host, tree: Tree, state: Path) -> str:
 
 
 _known: set[tuple[str, str]] = set()
-"""Images that are known to exist, with the address of the daemon. Checking again would lengthen every
-start."""
+"""Images that are known to exist: (address of the daemon, name of the image). To check each time would
+lengthen every start."""

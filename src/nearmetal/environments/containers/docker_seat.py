@@ -1,8 +1,8 @@
-"""Lets Docker containers join a network namespace of nearmetal. Docker can only join the namespace of another
-container.
+"""Lets Docker containers join a network namespace that nearmetal has made.
 
-A container that runs no work is therefore started in that namespace, like the pause container of a Kubernetes
-pod."""
+Docker can join only the network namespace of another container. Therefore a container without work is
+started, which enters nearmetal's namespace, like the pause container of a Kubernetes pod. Other containers
+then join the network of this container."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ INSIDE = "/seat"
 
 
 def taken(seat: Seat, hostname: str) -> str | None:
-    """Return the name of the container that runs in the network namespace of a seat; None if there is
+    """Return the name of the container that in_seat() runs for a seat and a host name; None if there is
     none."""
     return _taken.get((seat.netns, hostname))
 
 
 @contextmanager
 def in_seat(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[str]:
-    """Run a container in the network namespace of a request until exit. Yields its name, which is the label
-    of the request.
+    """Run a container in the network namespace of a seat until exit. Yields its name, which is the label of
+    the request.
 
-    request: contains the seat, and the host name that Docker gives to all containers that share its network.
+    request: contains the seat, and the host name, which Docker gives to all containers in this network.
 
     Raises RunError, UnavailableError.
     """
@@ -59,8 +59,9 @@ def in_seat(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[str]
 def run_words(
     tools: Tools, request: InstanceRequest, report: FirstReport, *, image: str, parent: str | None
 ) -> list[str]:
-    """Return the arguments of `docker run`.
+    """Return the arguments of `docker run`, including the command inside, which enters the seat's network.
 
+    image: name of the skeleton image.
     parent: path of the parent control group; None if the daemon's cgroup driver accepts none.
     """
     assert request.seat is not None
@@ -81,4 +82,4 @@ def run_words(
 
 
 _taken: dict[tuple[str, str], str] = {}
-"""Names of containers by network namespace and host name."""
+"""Names of the containers that in_seat() runs, by (path of the network namespace, host name)."""

@@ -1,4 +1,4 @@
-"""Backend lxc: a system container started by lxc-start, with nm-init as its init. Commands enter by
+"""Backend lxc: a system container started by lxc-start, with nm-init as its init. Commands are run inside by
 lxc-attach."""
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from ..program import ProgramInstance, entered, read_log
 from .wrapped import ProgramBackend, Wrapped, started, state_of, wrapped
 
 NAME = "c"
-"""Name of every container. Containers are distinguished by their directories (lxcpath)."""
+"""Name of every container in LXC. Containers are distinguished by their directories (--lxcpath)."""
 
 _RESTORED = "Restore finished successfully"
-"""What CRIU writes to its log when every process is restored and goes on."""
+"""Line that CRIU writes to its log when all processes are restored and run."""
 MONITOR, PIVOT = "-monitor", "-pivot"
-"""Suffixes of the label: the control group of lxc-start, and the group that lxc-start moves to at its end."""
+"""Suffixes of control group names: the group of lxc-start itself, and the group to which lxc-start moves
+before it exits."""
 
 
 class Lxc(ProgramBackend, criu_of.RestoresByCriu):
-    """Runs as root. lxc-checkpoint offers none of CRIU's methods but the usual one."""
+    """Backend lxc. It runs as root. Of CRIU's methods, lxc-checkpoint supports only the plain dump."""
 
     name = "lxc"
     program, remedy = "lxc-start", "apt-get install lxc"
@@ -71,10 +72,9 @@ class Lxc(ProgramBackend, criu_of.RestoresByCriu):
 
 
 def configuration(given: Wrapped) -> str:
-    """Return the container's config file. No I/O.
+    """Return the content of the container's config file. No I/O.
 
-    The container uses the network in which lxc-start runs. The name of the container's command socket also
-    belongs to that network.
+    The container uses the network namespace in which lxc-start runs.
     """
     request = given.request
     items = [
@@ -102,7 +102,8 @@ def configuration(given: Wrapped) -> str:
 
 
 def fstab(path: Path) -> str:
-    """Return a path, escaped for fstab(5). A newline would begin another item of the file."""
+    """Return a path escaped as in fstab(5), for use in the config file. A newline in it would begin a new
+    item."""
     return str(path).translate({ord(c): f"\\{ord(c):03o}" for c in "\\ \t\n"})
 
 
@@ -152,7 +153,8 @@ def _restored(
     host: Host, tools: Tools, criu: Criu, request: InstanceRequest, given: Wrapped, images: Path
 ) -> Iterator[ProgramInstance]:
     def restored_pid(program: int) -> int | None:
-        """lxc-checkpoint keeps the PID to itself."""
+        """Return the PID of the first process, or None until CRIU's log says that everything is restored.
+        lxc-checkpoint writes no PID file."""
         done = _RESTORED in read_log(images / criu_of.RESTORE_LOG)
         return descendant(program, "nm-init") if done else None
 
@@ -173,9 +175,10 @@ def _checkpointing(
     *words: str,
     more: Sequence[str] = (),
 ) -> list[str]:
-    """Return a command line of lxc-checkpoint, which finds CRIU by PATH.
+    """Return a command line of lxc-checkpoint. It sets PATH, by which lxc-checkpoint finds CRIU.
 
-    more: options of CRIU.
+    words: options of lxc-checkpoint.
+    more: further options of CRIU.
     """
     bound = criu_of.bound_to_tool(tools, request.label, criu.argv)
     program = criu_of.script(bound, images, more=more, restores="--restore" in words)
@@ -185,14 +188,17 @@ def _checkpointing(
 
 
 def _into(tools: Tools, pid: int) -> list[str]:
-    """The command socket has a name in the network of lxc-start. mpirun's agent runs in another network, and
-    lxc-attach does not forward signals."""
+    """Return the beginning of a command line that enters the network namespace of a process in the container.
+
+    The tools of LXC must run in the namespace in which lxc-start runs, because the name of the container's
+    command socket is valid only there. mpirun's agent, which runs commands inside, is in another namespace.
+    """
     return [tools / "nm-box", "enter", "--pid", str(pid), "--only", "net"]
 
 
 def find_lxc_message(output: str) -> str:
-    """Return the first line of lxc-start's errors, without its position in the sources. Later lines follow
-    from it."""
+    """Return the first error of lxc-start, without the position in LXC's source code. Later lines are
+    consequences of the first."""
     lines = (line for line in output.splitlines() if line.strip())
     return next((re.sub(r"^lxc-start: \S+: \S+: \S+: \d+ ", "", s)[:MOST_SHOWN] for s in lines), "")
 
@@ -203,9 +209,9 @@ def _lxc(command: str, state: Path) -> list[str]:
 
 @contextmanager
 def groups_of_lxc(label: str) -> Iterator[None]:
-    """Remove, on exit, the groups that lxc-start made in hierarchies where nearmetal makes none.
+    """Remove, on exit, the control groups that lxc-start has made in hierarchies where nearmetal makes none.
 
-    lxc-start is killed, which saves the 40 ms in which it would remove them.
+    lxc-start would take 40 ms to remove them. It is killed instead.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Backend namespaces: a container made by the kernel alone, without a container program.
+"""Backend namespaces: a container made directly by system calls (nm-box), without a container program.
 
 It has mount, uts, ipc, pid and network namespaces over an overlay of the machine's own root or of an image,
 and control groups if they can be made. It runs as root, or inside a user namespace that all instances share
@@ -8,8 +8,8 @@ and control groups if they can be made. It runs as root, or inside a user namesp
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
-from ..criu_connections import connection_options
+from ..criu_connections import EarlyRestore, connection_options, waiting_options
 from ..guests.guest import EnclosedInstance, GuestInstance
 from ..guests.in_guest import started_in_guest
 from ..instance import (
@@ -39,8 +39,8 @@ from ..probe import probe_as_user
 
 
 class Namespaces(criu_of.RestoresByCriu):
-    """Supports the attachments host, loopback and none (a network with lo only), and networks built by
-    nearmetal."""
+    """Backend namespaces. It supports the attachments host, loopback and none (a network with lo only), and
+    networks built by nearmetal."""
 
     name = "namespaces"
     capabilities = Capabilities(
@@ -105,8 +105,8 @@ class Namespaces(criu_of.RestoresByCriu):
         return [*self.network_of_dump(request), *criu_of.dump_argv(criu, instance.pid, dump, more)]
 
     def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
-        """See moving.HoldsConnections. In the network of a seat, CRIU writes the connections of the instance
-        but not the interfaces."""
+        """See moving.HoldsConnections. If CRIU runs in the network namespace of the seat, it saves the TCP
+        connections of the instance but not its interfaces."""
         return () if request.seat is None else ("nsenter", f"--net={request.seat.netns}", "--")
 
     def restoring(
@@ -116,7 +116,7 @@ class Namespaces(criu_of.RestoresByCriu):
 
 
 MOUNTS = "mounts"
-"""Name of the file beside a checkpoint that lists the mounts of the machine."""
+"""Name of a file in the directory of a checkpoint. It lists the mount points of external_mounts()."""
 
 
 def own_network(request: InstanceRequest) -> bool:
@@ -133,7 +133,8 @@ def start_argv(tools: Tools, request: InstanceRequest, groups: tuple[Path, ...])
 
 
 def namespace_options(request: InstanceRequest) -> list[str]:
-    """Return options of nm-box start: the host name, and which namespaces the instance gets."""
+    """Return the options of `nm-box start` that set the host name and select the namespaces of the
+    instance."""
     options = ["--hostname", request.hostname]
     attachment = request.environment.attachment
     if request.seat is not None:
@@ -149,19 +150,23 @@ def namespace_options(request: InstanceRequest) -> list[str]:
 def _restoring(host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
     if request.layer is None:
         raise RunError("an instance without a layer is not restored")
-    with control_groups(request, CONTROLLERS) as groups:
-        yield partial(_restored, host, tools, criu, request, groups)
+    with control_groups(request, CONTROLLERS) as groups, ExitStack() as kept:
+
+        def instance(pid: int, phases: Mapping[str, float]) -> BoxInstance:
+            return make_instance(tools, request, pid=pid, namespaces_of=pid, groups=groups, phases=phases)
+
+        argv = partial(_restore_argv, tools, criu, request, cgroups.unique(groups))
+        yield EarlyRestore(host, request, argv, instance, kept)
 
 
-@contextmanager
-def _restored(
-    host: Host,
+def _restore_argv(
     tools: Tools,
     criu: Criu,
     request: InstanceRequest,
-    groups: Mapping[str, Path],
+    groups: Sequence[Path],
     images: Path,
-) -> Iterator[BoxInstance]:
+    hold: Path | None,
+) -> list[str]:
     points = (images / MOUNTS).read_text().split("\n")
     wrap = [tools / "nm-box", "wrap", "--root-overlay", str(request.scratch), "--tree", str(request.tree)]
     wrap += ["--layer", str(request.layer)]
@@ -170,23 +175,15 @@ def _restored(
     for point in points:
         if not point.startswith(("/dev", "/sys", "/proc")):
             wrap += ["--place", point]
-    begin = time.monotonic_ns()
     more = ["--root", str(request.scratch / "root"), *criu_of.external_options(points)]
     if request.lazy:
         more.append("--lazy-pages")
     more += connection_options(request, images)
-    argv = [
-        *criu_of.restorer(tools, request, cgroups.unique(groups)),
+    if hold is not None:
+        more += waiting_options(hold, images)
+    return [
+        *criu_of.restorer(tools, request, groups),
         *wrap,
         "--",
         *criu_of.restore_argv(criu, images, more),
     ]
-    with criu_of.restoring_from(host, request, argv, images) as pid:
-        yield make_instance(
-            tools,
-            request,
-            pid=pid,
-            namespaces_of=pid,
-            groups=groups,
-            phases={"restore": seconds(begin, time.monotonic_ns())},
-        )

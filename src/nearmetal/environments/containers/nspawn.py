@@ -1,6 +1,6 @@
-"""Backend nspawn: systemd-nspawn without machined and without a unit of its own.
+"""Backend nspawn: systemd-nspawn, neither registered with systemd-machined nor in a unit of its own.
 
-Commands enter through the namespaces of its first process, as those of machinectl do.
+Commands are run inside by joining the namespaces of the first process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class Nspawn(ProgramBackend):
 
 
 def container(given: Wrapped) -> list[str]:
-    """Return the command line. No I/O. The container uses the network in which systemd-nspawn is started."""
+    """Return the systemd-nspawn command line. No I/O.
+
+    The container uses the network namespace in which systemd-nspawn is started.
+    """
     request = given.request
     argv = ["systemd-nspawn", "--quiet", "--keep-unit", "--register=no", "--directory", str(given.root)]
     # The host name may be no valid machine name; the machine name is not visible inside.

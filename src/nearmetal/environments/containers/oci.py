@@ -1,26 +1,32 @@
-"""Code shared by runc and crun: nearmetal writes an OCI bundle, the runtime starts it in the foreground with
-"run" and enters it with "exec". Knows no runtime by name."""
+"""Code shared by the backends runc and crun. nearmetal writes an OCI bundle; the runtime starts it in the
+foreground by its command `run`, and runs commands inside by `exec`."""
 
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...errors import RunError
-from ...host import Host, Process, cgroups, runtime
+from ...host import Host, cgroups, runtime
 from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
 from ..contract import Instance, InstanceRequest, Tools, Unavailable
-from ..criu_connections import connection_options, freezing_options, write_configuration
-from ..instance import CONTROLLERS, control_groups, require_fitting, require_root, seconds
+from ..criu_connections import (
+    EarlyRestore,
+    connection_options,
+    freezing_options,
+    waiting_options,
+    write_configuration,
+)
+from ..instance import CONTROLLERS, control_groups, require_fitting, require_root
 from ..moving import Criu, Dump, Restore
 from ..program import (
     FirstReport,
@@ -42,19 +48,19 @@ CAPABILITIES = tuple(
         *("NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
     )
 )
-"""The capabilities that Docker and containerd give to a container. With the three of `runc spec`, root cannot
-write files of other users."""
+"""The capabilities that Docker and containerd give to a container. `runc spec` writes only three, with which
+root in the container cannot write files of other users."""
 
 MASKED = (
     *(f"/proc/{name}" for name in ("acpi", "asound", "kcore", "keys", "latency_stats", "timer_list")),
     *("/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"),
 )
 _MASKED = "masked"
-"""The name of all masked directories in the files of a checkpoint."""
+"""Name that stands for the mount over each masked directory in the images of a checkpoint."""
 _GROUP_MOUNTS = "group-mounts"
-"""Name of the file beside a checkpoint that lists the mounts of control groups."""
+"""Name of a file in the directory of a checkpoint. It lists the mount points of control groups."""
 READ_ONLY = tuple(f"/proc/{name}" for name in ["bus", "fs", "irq", "sys", "sysrq-trigger"])
-"""Paths as in the output of `runc spec`."""
+"""Paths that are read-only in a container, as in the output of `runc spec`."""
 
 NO_DEVICES = ("nosuid", "nodev")
 INERT = (*NO_DEVICES, "noexec")
@@ -64,11 +70,11 @@ INERT = (*NO_DEVICES, "noexec")
 class OciRuntime:
     """An OCI runtime.
 
-    options: options between the program and its command.
-    own_groups: whether the runtime makes the control groups of a container, at the path in its bundle. If
-        not, it is started in groups made by nearmetal, and configured not to change them.
-    detach_unified: whether it refuses a machine that has control groups of both versions mounted; version 2
-        is then hidden from it.
+    options: options between the name of the program and its command.
+    own_groups: whether the runtime makes the control groups of a container, at the path in the bundle. If
+        False, the runtime is started in groups made by nearmetal, and its options forbid it to change them.
+    detach_unified: whether the runtime fails if control groups of both versions are mounted. If so, the
+        mount of version 2 is hidden from it.
     """
 
     program: str
@@ -78,7 +84,8 @@ class OciRuntime:
 
 
 class OciBackend(ProgramBackend):
-    """Supports the attachments host, none and loopback, and networks built by nearmetal."""
+    """A backend that uses an OCI runtime. It supports the attachments host, none and loopback, and networks
+    built by nearmetal."""
 
     runtime: OciRuntime
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
@@ -102,12 +109,13 @@ def bundle(
     network: Path | None = None,
     criu: Path | None = None,
 ) -> dict[str, Any]:
-    """Return the config.json of an instance.
+    """Return the content of the bundle's config.json of an instance.
 
-    root: its root directory.
-    binds: whether each path is writable.
-    groups: its path in the hierarchies of control groups; None if the runtime must not change them.
-    network: of _own_network(); None if the runtime makes the network namespace.
+    report: its argv is the command line of the first process.
+    root: root directory of the instance.
+    binds: paths that are mounted at the same path inside -> whether they are writable.
+    groups: path of the container's control group in each hierarchy; None if the runtime must make none.
+    network: path from _own_network(); None if nearmetal makes no network namespace for the container.
     criu: file with further options of CRIU; None if there are none.
     """
     namespaces: list[dict[str, str]] = [{"type": kind} for kind in ("pid", "ipc", "uts", "mount")]
@@ -169,10 +177,11 @@ def _mount(destination: str, kind: str, source: str, *options: str) -> dict[str,
 
 @dataclass(frozen=True, kw_only=True)
 class _Placed:
-    """Command lines and control groups of one instance.
+    """Builds the command lines of the runtime for one instance.
 
-    detached, joined: options of nm-box wrap.
-    group_path: see bundle().
+    state: directory for the files of the runtime.
+    detached, joined: options of `nm-box wrap` that hide control groups of version 2, and that enter groups.
+    group_path: `groups` of bundle().
     """
 
     runtime: OciRuntime
@@ -193,7 +202,7 @@ class _Placed:
     def checkpointing(
         self, criu: Criu, command: str, images: Path, *more: str, hold: Path | None = None
     ) -> list[str]:
-        """Return the words of the command checkpoint or restore, up to the name of the container.
+        """Return the command line of checkpoint or restore, to which the container's name must be appended.
 
         hold: as in criu.script().
         """
@@ -231,10 +240,11 @@ def _placed(
 
 @dataclass(frozen=True, kw_only=True)
 class _Prepared:
-    """The preparations for an instance before its runtime is started.
+    """Everything that an instance needs before the runtime is started.
 
-    inner: the request, with scratch set to the runtime's own directory.
-    around: words in front of the runtime's command.
+    inner: the request, with scratch set to the directory of the runtime's files.
+    groups: control groups of the instance: directory by controller.
+    around: command prefix that runs the runtime with the root directory of the instance.
     """
 
     placed: _Placed
@@ -283,18 +293,18 @@ def _prepared(kind: OciRuntime, host: Host, tools: Tools, request: InstanceReque
 
 
 def _own_network(request: InstanceRequest, state: Path) -> Path | None:
-    """Return the path of the network namespace that nm-box makes for an instance with a layer, so that CRIU
-    does not have to; None if the instance has another one.
+    """Return the path of the network namespace that nm-box makes for an instance that can be checkpointed;
+    None if the instance has no layer, or has the network of a seat or of the machine.
 
-    The path is a link: to the namespace of the process that follows it, until the instance is checkpointed,
-    and then to that of the instance.
+    CRIU then does not have to save and restore the namespace. The path is a symbolic link to the namespace of
+    the process that opens it; during a checkpoint, to the namespace of the instance.
     """
     attached = request.seat is not None or request.environment.attachment is Attachment.HOST
     return None if request.layer is None or attached else state / "net"
 
 
 def _criu_options_of(state: Path) -> Path:
-    """Return the file with further options of CRIU. It is written before a dump or a restore."""
+    """Return the path of the file with further options of CRIU, written before each dump and each restore."""
     return state / "criu.conf"
 
 
@@ -305,15 +315,15 @@ def _write_criu_options(request: InstanceRequest, state: Path, more: Sequence[st
 
 
 def _masked() -> tuple[str, ...]:
-    """Return the options for a dump without the file systems that mask directories. CRIU would run tar for
-    each, which takes 6 ms of the standstill."""
+    """Return the CRIU options by which the file systems that mask directories are not dumped. CRIU would run
+    tar for each of them, which lengthens the standstill by 6 ms."""
     masked = (path for path in MASKED if Path(path).is_dir())
     return tuple(word for path in masked for word in ("--external", f"mnt[{path}]:{_MASKED}"))
 
 
 def _group_mounts(pid: int, images: Path) -> Sequence[str]:
-    """Return the mounts of control groups of an instance, and note them beside its images. CRIU would mount
-    each of them anew, which takes 12 ms of the standstill for that of version 2.
+    """Return the mount points of control groups in an instance, and write them to a file beside its images.
+    CRIU must not mount them anew, which would take 12 ms of the standstill for version 2.
 
     Raises RunError if the instance has ended.
     """
@@ -328,13 +338,13 @@ def _group_mounts(pid: int, images: Path) -> Sequence[str]:
 
 
 def _unmasked(state: Path) -> tuple[str, ...]:
-    """Return the options for a restore that mask these directories by an empty one."""
+    """Return the CRIU options for a restore that mount a new empty directory over each masked directory."""
     (empty := state / "empty").mkdir()
     return ("--external", f"mnt[{_MASKED}]:{empty}")
 
 
 class CheckpointingOciBackend(OciBackend, criu_of.RestoresByCriu):
-    """A backend whose runtime has the commands checkpoint and restore."""
+    """A backend that uses an OCI runtime with the commands checkpoint and restore."""
 
     restored_at = frozenset({Attachment.VETH_BRIDGE})
 
@@ -372,72 +382,46 @@ def _restoring(
     with ExitStack() as last, _prepared(kind, host, tools, request) as ready, ExitStack() as first:
         if kind.own_groups:
             last.callback(_remove_groups, request)
-        yield _Restore(host, criu, ready, first)
 
-
-class _Restore:
-    """Restores one instance (moving.BeginsEarly). The start of a runtime and its check of CRIU's version take
-    20 to 50 ms."""
-
-    def __init__(self, host: Host, criu: Criu, ready: _Prepared, kept: ExitStack) -> None:
-        """kept: what ends when the instance has ended."""
-        self._host, self._criu, self._ready, self._kept = host, criu, ready, kept
-        self._request = ready.placed.request
-        self._begun: Callable[[], Process] | None = None
-        self._argv: Sequence[str] = ()
-
-    def begin(self, images: Path) -> None:
-        hold = images / "hold"
-        os.mkfifo(hold)
-        gate = os.open(hold, os.O_RDWR | os.O_CLOEXEC)
-        self._kept.callback(os.close, gate)
-        self._argv = self._restoring(images, hold)
-        process = criu_of.start_restoring(self._host, self._request, self._argv, images)
-        self._kept.callback(process.kill)
-
-        def go_on() -> Process:
-            os.write(gate, b"\n")
-            return process
-
-        self._begun = go_on
-
-    @contextmanager
-    def __call__(self, images: Path) -> Iterator[ProgramInstance]:
-        begin, ready, begun = time.monotonic_ns(), self._ready, self._begun
-        argv = self._restoring(images) if begun is None else self._argv
-        with criu_of.restoring_from(self._host, self._request, argv, images, begun=begun) as pid:
-            yield ProgramInstance(
-                label=self._request.label,
-                hostname=self._request.hostname,
+        def instance(pid: int, phases: Mapping[str, float]) -> ProgramInstance:
+            return ProgramInstance(
+                label=request.label,
+                hostname=request.hostname,
                 pid=pid,
-                phases={"restore": seconds(begin, time.monotonic_ns())},
+                phases=phases,
                 cgroups=ready.groups,
                 enter=ready.enter(),
             )
 
-    def _restoring(self, images: Path, hold: Path | None = None) -> list[str]:
-        placed, state = self._ready.placed, self._ready.inner.scratch
-        groups = criu_of.external_options((images / _GROUP_MOUNTS).read_text().split())
-        _write_criu_options(self._request, state, (*_unmasked(state), *groups))
-        more = ["--bundle", str(state), "--pid-file", str(images / criu_of.PID_FILE)]
-        if self._request.lazy:
-            more.append("--lazy-pages")
-        return [
-            *criu_of.restorer(placed.tools, self._request, ()),
-            *self._ready.around,
-            *placed.checkpointing(self._criu, "restore", images, *more, hold=hold),
-            self._request.label,
-        ]
+        # The start of a runtime and its check of CRIU's version take 20 to 50 ms: with lazy pages too.
+        yield EarlyRestore(host, request, partial(_restore_argv, criu, ready), instance, first, lazily=True)
+
+
+def _restore_argv(criu: Criu, ready: _Prepared, images: Path, hold: Path | None) -> list[str]:
+    placed, state = ready.placed, ready.inner.scratch
+    request = placed.request
+    groups = criu_of.external_options((images / _GROUP_MOUNTS).read_text().split())
+    waits = waiting_options(hold, state) if hold is not None and not request.lazy else ()
+    _write_criu_options(request, state, (*_unmasked(state), *groups, *waits))
+    more = ["--bundle", str(state), "--pid-file", str(images / criu_of.PID_FILE)]
+    if request.lazy:
+        more.append("--lazy-pages")
+    return [
+        *criu_of.restorer(placed.tools, request, ()),
+        *ready.around,
+        *placed.checkpointing(criu, "restore", images, *more, hold=None if waits else hold),
+        request.label,
+    ]
 
 
 def _remove_groups(request: InstanceRequest) -> None:
-    """Remove the control groups that a runtime has made in all hierarchies. They remain if its CRIU was
-    killed."""
+    """Remove the control groups that the runtime has made. They remain if its CRIU was killed."""
     cgroups.remove(tuple(own / request.place for own in cgroups.own_everywhere()))
 
 
 def _delete(placed: _Placed, host: Host) -> None:
-    """Delete the runtime's state of a container, which remains if the runtime was killed."""
+    """Delete the runtime's record of a container, which remains if the runtime was killed. Raises
+    RunError."""
     if (placed.state / "runtime" / placed.request.label).exists():
         host.run(placed.delete(), timeout=DELETE_TIMEOUT, cwd=Path("/")).require(
             f"{placed.request.label} cannot be deleted", remedy="nearmetal clean"

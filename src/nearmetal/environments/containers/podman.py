@@ -1,8 +1,9 @@
-"""Backend podman: `podman run --rootfs` on a root directory made by nearmetal, as root, or as a user in
+"""Backend podman: `podman run --rootfs` on a root directory made by nearmetal. Without root, it runs in
 Podman's own user namespace.
 
-Podman keeps everything about an instance in the instance's own directory. The user's containers and images
-are neither read nor changed, and the leftovers of a killed run are removed with that directory."""
+Podman is configured to store everything about an instance in directories of this instance. The user's
+containers and images are neither read nor changed, and the leftovers of a killed run are removed with these
+directories."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from ..program import (
 from .wrapped import ProgramBackend, all_binds
 
 TMPFS = {"/tmp": "1777", "/run": "0755"}
-"""Directories that are fresh in every instance, with their modes."""
+"""Directories that are a new tmpfs in every instance, with their octal modes."""
 
 
 class Podman(ProgramBackend):
@@ -104,11 +105,11 @@ class Podman(ProgramBackend):
 
 @dataclass(frozen=True, kw_only=True)
 class Store:
-    """The directories in which Podman keeps everything about an instance.
+    """The directories in which Podman stores everything about an instance.
 
-    directory: for most files.
-    short: for files whose path may have at most 50 characters.
-    rootless: whether Podman runs as this user, not as root.
+    directory: directory for most files.
+    short: directory with a short path, for files whose path may have at most 50 characters.
+    rootless: whether Podman runs without root.
     """
 
     directory: Path
@@ -116,8 +117,8 @@ class Store:
     rootless: bool
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables that separate this Podman from the user's own. Without root, this
-        includes Podman's pause process."""
+        """Return the environment variables that separate this Podman from the Podman of the user, including
+        the pause process that Podman runs without root."""
         own = {"CONTAINERS_CONF": str(self.directory / "containers.conf")}
         return own | ({"XDG_RUNTIME_DIR": str(self.directory)} if self.rootless else {})
 
@@ -127,20 +128,21 @@ class Store:
         return ["podman", *where, "--log-level", "error", *words]
 
     def prepare(self, label: str) -> None:
-        """Write the settings file."""
+        """Write containers.conf."""
         (self.directory / "containers.conf").write_text(
             settings(label, two_versions=cgroups.unified_beside_version1() is not None)
         )
 
 
 def settings(label: str, *, two_versions: bool) -> str:
-    """Return the containers.conf of an instance.
+    """Return the content of containers.conf for an instance.
 
-    two_versions: whether control groups of both versions are mounted, which crun refuses.
+    The resource limits of this process are used, because Podman's defaults exceed the hard limits of users
+    without CAP_SYS_RESOURCE. The limit of processes is at most the highest PID: Podman lowers its own limit
+    to this number, and then cannot set a higher one. Locks are files, because each of the 2048 locks in
+    shared memory that a killed run holds would stay allocated.
 
-    Resource limits: Podman's defaults exceed the hard limits of users without CAP_SYS_RESOURCE. For
-        processes, Podman lowers its own limit to the highest PID, and then cannot set a higher one.
-    Locks: locks in shared memory, of which there are 2048, would outlive a killed run, so files are used.
+    two_versions: whether control groups of both versions are mounted. runc is then used, since crun fails.
     """
     limits = []
     highest = int(Path("/proc/sys/kernel/pid_max").read_text())
@@ -169,8 +171,9 @@ def run_words(
 ) -> list[str]:
     """Return the arguments of `podman run` up to the payload.
 
-    root: the instance's root directory.
-    binds: whether each path is writable.
+    root: root directory of the instance.
+    binds: paths that are mounted at the same path inside -> whether they are writable.
+    pid_file: file to which Podman writes the PID of the payload.
     groups: path of the parent control group; None if there is none.
     """
     attachment = request.environment.attachment

@@ -6,8 +6,8 @@ from .oci import CheckpointingOciBackend, OciRuntime
 
 
 class Runc(CheckpointingOciBackend):
-    """Backend runc. runc makes the control groups of a container, below those of nearmetal unless they are
-    elsewhere."""
+    """Backend runc. runc makes the control groups of a container: at the paths of the groups that nearmetal
+    has made for the instance, and below nearmetal's own group in all other hierarchies."""
 
     name = program = "runc"
     remedy = "apt-get install runc"

@@ -1,7 +1,7 @@
-"""Code shared by backends whose container program does not support everything that an instance needs.
+"""Code shared by backends whose container program cannot set up everything that an instance needs.
 
-nm-box wrap runs the program in the control groups and the network of the request, on a writable root
-directory."""
+`nm-box wrap` sets up the rest: it makes a writable root directory, enters the control groups and the network
+of the request, and then runs the container program."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from ..program import FirstReport, first_report, running
 
 @dataclass(frozen=True, kw_only=True)
 class Wrapped:
-    """The input of a container program for one instance.
+    """Everything that is prepared for a container program to start one instance.
 
     request: the request, with scratch set to state.
-    groups: the control groups that the program is started in.
-    overlay: a directory with root, the root directory of the instance, and an empty shm; both are visible
-        only to the program and its children.
-    state: a directory for the program's own files.
-    prefix: command line in front of the program's.
-    binds: paths that are mounted at the same place inside, and whether each is writable.
+    groups: control groups in which the program is started: directory by controller.
+    overlay: directory in which the program and its children see `root`, the root directory of the instance,
+        and `shm`, an empty directory. Other processes do not see them.
+    state: directory for files of the program.
+    prefix: command prefix of the program: `nm-box wrap` with its options.
+    binds: paths that are mounted at the same path inside -> whether they are writable.
     """
 
     request: InstanceRequest
@@ -65,11 +65,13 @@ class Wrapped:
 def wrapped(
     tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], *, more: Sequence[str] = ()
 ) -> Iterator[Wrapped]:
-    """Prepare the root directory of an instance and the nm-box command line around its program.
+    """Prepare the directories of an instance and the command prefix of its container program, until exit.
 
-    more: options of nm-box wrap for features that the program lacks.
+    groups: control groups of the instance: directory by controller.
+    more: options of `nm-box wrap` for features that the program lacks.
 
-    Raises UnavailableError for an image, an attachment or a seat that does not match, and RunError.
+    Raises UnavailableError if the request is not supported (require_fitting()).
+    Raises RunError if a bind does not exist.
     """
     require_fitting(request)
     binds = all_binds(tools, request)
@@ -111,14 +113,15 @@ def wrapped(
 
 
 def state_of(request: InstanceRequest) -> Path:
-    """Return the directory of an instance with the files of its container program."""
+    """Return the path of an instance's directory for the files of its container program (Wrapped.state)."""
     return runtime.runtime_directory() / f"{request.place}-state"
 
 
 def all_binds(tools: Tools, request: InstanceRequest) -> dict[Path, bool]:
-    """Return the binds of a request by path, and whether each is writable. The tools are not.
+    """Return all paths to be mounted at the same path inside -> whether they are writable: the binds of the
+    request, and the directory of the tools, which is read-only.
 
-    Raises RunError if one does not exist: programs report this in different ways, or create it.
+    Raises RunError if a bind does not exist. Without this check, some container programs would create it.
     """
     binds = {p.resolve(): True for p in request.binds}
     for path in binds:
@@ -131,12 +134,12 @@ def all_binds(tools: Tools, request: InstanceRequest) -> dict[Path, bool]:
 
 
 def require_plain(given: Wrapped, program: str, *, without: str) -> None:
-    """Check that no path of a bind contains a character with a special meaning on this program's command
-    line.
+    """Check that no bind's path contains a character with a special meaning on a program's command line.
 
-    without: these characters.
+    program: name of the program, for the message.
+    without: the special characters.
 
-    Raises RunError if one does.
+    Raises RunError if a path contains one of them.
     """
     for path in given.binds:
         if set(str(path)) & set(without):
@@ -148,10 +151,11 @@ def require_plain(given: Wrapped, program: str, *, without: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """A container program whose payload runs.
+    """A container program that runs its payload, nm-init.
 
-    phases: seconds of its start by step; 'program' begins when the program is started.
-    pid: PID of nm-init.
+    pid: PID of nm-init on the machine.
+    phases: as phases of contract.Instance; 'program' is the time from the start of the program to the first
+        instruction of nm-init.
     """
 
     given: Wrapped
@@ -159,7 +163,7 @@ class Started:
     phases: Mapping[str, float]
 
     def entered_by_box(self, tools: Tools) -> BoxInstance:
-        """Return the instance, whose commands enter through the namespaces of its first process."""
+        """Return the instance, in which commands are run by joining the namespaces of nm-init."""
         return make_instance(
             tools,
             self.given.request,
@@ -180,11 +184,12 @@ def started(
     more: Sequence[str] = (),
     find: Callable[[str], str] = find_message,
 ) -> Iterator[Started]:
-    """Start the program in its own control groups. Everything is stopped on exit.
+    """Start an instance by a container program, in control groups of the instance. On exit, everything is
+    ended and removed.
 
-    program: returns its command line.
-    more: options of nm-box wrap.
-    find: selects the message that explains a failure from its output.
+    program: returns the command line of the program.
+    more: options of `nm-box wrap`.
+    find: selects the message that explains a failure from the output of the program.
 
     Raises UnavailableError, RunError.
     """
@@ -209,17 +214,18 @@ def started(
 
 @contextmanager
 def _ended_by_label(label: str, groups: Mapping[str, Path]) -> Iterator[Callable[[int], None]]:
-    """Kill what the program has left behind on exit, and wait for its end. Without a control group, processes
-    are found by their label only.
+    """On exit, kill the processes that a program has left behind, by their label, and wait for their end.
 
-    Yields a function that takes the PID of the first process, which is awaited too: while it ends, it has no
-    label any more.
+    Nothing is done if there are control groups, since their removal kills and awaits all processes.
+
+    Yields a function that must be called with the PID of the first process. Its end is awaited as well; it
+    must be given by PID, because an exiting process no longer has a label.
     """
     with ExitStack() as held:
 
         def awaited(pid: int) -> None:
             if groups:
-                return  # their removal, which comes later, ends and awaits all that is in them
+                return  # the removal of the groups, which comes later, ends and awaits all processes in them
             with suppress(ProcessLookupError):
                 fd = os.pidfd_open(pid)
                 held.callback(os.close, fd)

@@ -1,6 +1,6 @@
-"""Instances that nearmetal has not started: how they are found, checkpointed, restored and moved.
+"""Finds, checkpoints, restores and moves instances that nearmetal has not started.
 
-They belong to the user. Nothing of them carries a label, so the command clean never touches them.
+They belong to the user. They have no label of nearmetal, so `nearmetal clean` never touches them.
 """
 
 from .contract import (

@@ -1,4 +1,4 @@
-"""Containers of the user's, by the programs that manage them: runc and lxc."""
+"""Containers that the user has started, controlled by the programs that manage them: runc and LXC."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ from .surroundings import Finding, checked
 _SAID = "lxc-checkpoint.log"
 _ENDS_SECONDS, _LOOK_AGAIN = 3.0, 0.05
 _QUIETLY = ("sh", "-c", 'exec "$@" >>"$0" 2>&1')
-"""Words in front of a file and a command whose daemon would keep the output open."""
+"""Command prefix, followed by a file and a command. The output of the command goes to the file: a daemon that
+the command starts would keep a pipe open, for which host.run() would wait."""
 _CONTAINER_COSTS = Costs(fixed=Estimate(0.1, 0.3, 1.5), setup=Estimate(0.0, 0.0, 0.1))
 
 
@@ -50,10 +51,12 @@ def require_program(host: Host, program: str, package: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Container(ABC):
-    """A container that CRIU writes to files through the program that manages it.
+    """A container that is checkpointed by CRIU through the program that manages it.
 
-    kind: prefix of its name.
-    program, package: what checkpoints it, and the package of that program.
+    kind: prefix of the names of such instances.
+    program: the program that checkpoints and restores it.
+    package: package that contains this program.
+    container: name of the container.
     """
 
     kind: ClassVar[str]
@@ -90,9 +93,9 @@ class _Container(ABC):
 
     @abstractmethod
     def _pid(self, host: Host) -> int:
-        """Return the first process of the running container.
+        """Return the PID of the container's first process.
 
-        Raises UsageError if it does not run, UnavailableError.
+        Raises UsageError if the container does not run, UnavailableError if the program is not installed.
         """
 
     def _restored(self, host: Host, done: Completed, images: Path) -> str:
@@ -107,7 +110,7 @@ class _Container(ABC):
 
 
 class RuncContainer(_Container):
-    """A container of runc, with the state directory of the option --root."""
+    """A container of runc, in runc's default state directory."""
 
     kind = program = package = "runc"
     checkpoints_by = BY_IMAGES
@@ -131,7 +134,8 @@ class RuncContainer(_Container):
         return [*words, *runtime_options(dump), *more, self.container]
 
     def thaw(self, host: Host) -> None:
-        """Thaw its control group. runc freezes it, and a CRIU that was killed leaves it frozen."""
+        """See contract.Dumps. runc freezes the container's control group; it stays frozen if CRIU was
+        killed."""
         host.run(["runc", "resume", self.container], timeout=ASK_SECONDS)
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
@@ -146,7 +150,7 @@ class RuncContainer(_Container):
         argv = [*words, "--detach", "--bundle", saved.own["bundle"], *more, self.container]
         done = host.run(argv, timeout=SECONDS)
         if not done.ok:
-            # A restore that failed leaves the name taken, and perhaps processes that are half restored.
+            # A failed restore leaves the name in use, and perhaps processes that are only partly restored.
             self.discard(host, saved)
         return self._restored(host, done, images)
 
@@ -198,7 +202,7 @@ class RuncContainer(_Container):
 class LxcContainer(_Container):
     """A container of LXC.
 
-    container: its name, or the path of its directory if it is not in the usual one.
+    container: name of the container, or the path of its directory if it is not in LXC's default directory.
     """
 
     kind = package = "lxc"
@@ -238,7 +242,10 @@ class LxcContainer(_Container):
             await_end(pid, self.what)
 
     def _thaw(self, host: Host, pid: int) -> None:
-        """Let it go on after a checkpoint that was interrupted; harmless if it runs."""
+        """Resume the container after an interrupted checkpoint; harmless if it runs.
+
+        pid: PID of its first process.
+        """
         host.run(["lxc-unfreeze", *self._named()], timeout=ASK_SECONDS)
         # With version 1, LXC thaws only what it has frozen itself.
         cgroups.thaw(pid, self.container.rpartition("/")[2])
@@ -267,7 +274,12 @@ class LxcContainer(_Container):
         )
 
     def _run(self, host: Host, work: Work, images: Path, *more: str, timeout: float) -> Completed:
-        """Run lxc-checkpoint, which finds CRIU by PATH."""
+        """Run lxc-checkpoint with a PATH by which it finds CRIU.
+
+        images: directory of the checkpoint.
+        more: further options.
+        timeout: time limit in seconds.
+        """
         path = f"{Path(script_on(host, work, images)).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
         argv = ["env", f"PATH={path}", "lxc-checkpoint", *self._named(), "--checkpoint-dir", str(images)]
         return host.run([*_QUIETLY, str(images / _SAID), *argv, *more], timeout=timeout)
@@ -284,6 +296,6 @@ class LxcContainer(_Container):
         return pid
 
     def _running(self, host: Host) -> int | None:
-        """Return the PID of its first process; None if it does not run."""
+        """Return the PID of the container's first process; None if the container does not run."""
         done = host.run(["lxc-info", *self._named(), "--pid", "--no-humanize"], timeout=ASK_SECONDS)
         return int(done.stdout) if done.ok and done.stdout.strip().isdigit() else None

@@ -17,29 +17,29 @@ from ..moving import Criu, Dump
 from .surroundings import Finding
 
 SECONDS = 600.0
-"""Seconds after which a program that checkpoints, restores or moves an instance has failed."""
+"""Default time limit of a program that checkpoints, restores or moves an instance, in seconds."""
 ASK_SECONDS = 30.0
-"""Seconds after which a program that only answers a question has failed."""
+"""Time limit of a program that only queries or changes a state, in seconds."""
 
 
 class WrittenError(RunError):
-    """An instance was written to files, which are complete, but its end was not seen."""
+    """The files of a checkpoint are complete, but the instance is not known to have ended."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what, remedy="when it has ended: nearmetal restore, with this directory")
 
 
 class RestoredError(RunError):
-    """An instance was restored and runs, but its name is not known. It must not be restored again."""
+    """An instance was restored and runs, but its new name is not known. It must not be restored again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is known of a running instance.
+    """Properties of a running instance.
 
-    memory: bytes that a checkpoint writes at most.
-    processes: PIDs whose memory can be sampled; empty if there is none on this machine.
-    guest: bytes of a guest's memory; None if it is no guest.
+    memory: size of its memory in bytes, which is the most that a checkpoint can contain.
+    processes: PIDs of the processes whose memory can be sampled; empty if they are not on this machine.
+    guest: size of a guest's memory in bytes; None for an instance that is no guest.
     """
 
     memory: int
@@ -48,11 +48,11 @@ class Facts:
 
 
 class Way(StrEnum):
-    """What a destination is.
+    """The kind of a destination.
 
-    DIRECTORY: images are written there, and the instance is restored on this machine.
+    DIRECTORY: a directory for the images. The instance is restored from it on this machine.
     SOCKET: the QMP socket of a QEMU that waits for a guest.
-    HOST: another machine, by ssh.
+    HOST: another machine, reached by ssh.
     """
 
     DIRECTORY = "directory"
@@ -69,7 +69,8 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Return what a destination is: a socket, a directory if it contains a slash, else a host."""
+        """Parse a destination. It is a socket if it begins with 'qmp:' or is the path of a socket, a
+        directory if it contains a slash but no '://', and otherwise a host."""
         path = Path(text.removeprefix("qmp:"))
         if text.startswith("qmp:") or path.is_socket():
             return cls(way=Way.SOCKET, text=str(path))
@@ -80,11 +81,11 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """What belongs to a checkpoint besides its images.
+    """The description of a checkpoint, which is stored with its images.
 
     name: name of the instance, with its prefix.
-    own: what the restore needs to know.
-    machine: what the instance had around it (see surroundings.py); empty if it is not known.
+    own: data that the restore of this kind of instance needs, from External.needs().
+    machine: the machine as the instance saw it, from surroundings.describe(); empty if unknown.
     size: bytes of all files; 0 before they are written.
     """
 
@@ -97,14 +98,15 @@ class Saved:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What checkpoint, restore and move need.
+    """The options of a checkpoint, a restore or a move.
 
     criu: returns a CRIU that works on a host, or raises UnavailableError.
-    keep_running: whether the instance goes on after its checkpoint.
-    bandwidth: most bytes per second; None for no limit.
-    downtime_limit: seconds of standstill that pre-copy may spend on the rest of the memory.
-    time_limit: seconds after which a checkpoint or a move is given up.
-    round_written: called with the directory of each round of pre-copy by CRIU, while the instance runs.
+    keep_running: whether the instance continues after its checkpoint.
+    bandwidth: maximum bandwidth in B/s; None for no limit.
+    downtime_limit: pre-copy stops the instance when the rest of the memory can be copied within this many
+        seconds.
+    time_limit: time limit of a checkpoint or a move, in seconds.
+    round_written: is called with the directory of each pre-copy round of CRIU, while the instance runs.
     """
 
     criu: Callable[[Host], Criu]
@@ -119,9 +121,11 @@ class Work:
 class MovedAway:
     """A finished move to another QEMU or host. Times are in seconds.
 
-    now: name of the instance where it runs now.
-    downtime: None if the mechanism reports none.
-    sent: bytes; None if the mechanism reports none.
+    now: name of the instance at its destination.
+    total: duration of the move.
+    downtime: standstill; None if the hypervisor reports none.
+    sent: bytes sent; None if the hypervisor reports none.
+    rounds: number of passes over the memory; 0 if unknown.
     """
 
     now: str
@@ -132,11 +136,12 @@ class MovedAway:
 
 
 class External(Protocol):
-    """A running instance of the user's.
+    """An instance that the user has started.
 
-    name: its name, with the prefix of its kind.
-    checkpoints_by: methods of a checkpoint, the usual one first.
-    moves_by: methods of a move by ways, the usual one first; a way that is missing is refused.
+    name: its name, with the prefix of its kind, such as 'runc:web'.
+    checkpoints_by: methods of checkpoints that it supports, the default first.
+    moves_by: methods of moves that it supports, by kind of destination, the default first. An instance cannot
+        be moved to a kind of destination that is missing.
     """
 
     @property
@@ -149,73 +154,92 @@ class External(Protocol):
     def moves_by(self) -> Mapping[Way, tuple[Method, ...]]: ...
 
     def refuses(self, way: Way) -> Unavailable:
-        """Return why it cannot be moved in a way that moves_by lacks."""
+        """Return why the instance cannot be moved to a kind of destination that moves_by does not contain."""
 
     def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
-        """Return why a move cannot be limited to so many bytes per second; None if it can."""
+        """Return why a move cannot be limited to a bandwidth; None if it can.
+
+        bandwidth: B/s.
+        """
 
     def require_programs(self, host: Host, work: Work) -> None:
-        """Raises UnavailableError if a host lacks a program that checkpoints or restores it."""
+        """Check that a host has all programs that a checkpoint or a restore needs.
+
+        Raises UnavailableError if it lacks one.
+        """
 
     def inspect(self, host: Host) -> Facts:
-        """Return what is known of it; nothing is changed.
+        """Return the properties of the running instance. Nothing is changed.
 
-        Raises UsageError if it does not exist, UnavailableError.
+        Raises UsageError if it does not exist or does not run, UnavailableError if a program is missing.
         """
 
     def costs(self, method: Method) -> Costs: ...
 
     def needs(self, host: Host) -> Mapping[str, str]:
-        """Return Saved.own of a checkpoint that is made now. Raises UsageError if it does not run."""
+        """Return Saved.own for a checkpoint that is made now.
+
+        Raises UsageError if the instance does not run.
+        """
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
-        """Write it to an empty directory.
+        """Write the instance to files in an empty directory.
 
-        Raises RunError. It then goes on, or the error says that it does not.
+        Raises RunError. The instance then continues, or the error says that it does not.
         """
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        """Restore it from a directory on a host, and return the name of what runs now.
+        """Restore the instance on a host, and return its new name.
 
-        Raises RunError. Nothing of it runs on the host then, unless it is RestoredError.
+        images: directory of the checkpoint on this host.
+        Raises RunError. No process of the instance then runs on the host, except after RestoredError.
         """
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
-        """Yield what restore() would find on this machine. Nothing is changed."""
+        """Check whether this machine has what restore() needs, and yield the results. Nothing is changed."""
 
 
 @runtime_checkable
 class Dumps(Protocol):
-    """Extra interface of instances that CRIU writes by all its methods.
+    """Extra interface of instances that support all checkpoint methods of CRIU.
 
-    what: what it is, in words with its name.
+    what: kind and name of the instance for messages, such as 'container web'.
     """
 
     @property
     def what(self) -> str: ...
 
     def first(self, host: Host) -> int:
-        """Return the PID of its first process. Raises UsageError if it does not run."""
+        """Return the PID of the instance's first process. Raises UsageError if the instance does not
+        exist."""
 
     def dump_command(self, host: Host, work: Work, dump: Dump) -> list[str]:
-        """Return the command line that writes it to files, and thereby ends it, unless work.keep_running."""
+        """Return the command line that writes the instance to files. The instance ends with it, unless
+        work.keep_running or dump.round is set."""
 
     def thaw(self, host: Host) -> None:
-        """Let it go on after a dump that was interrupted. Harmless if it runs."""
+        """Resume the instance after an interrupted dump. Harmless if it runs."""
 
     def restore_lazily(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        """Restore it as External.restore() does. Its memory is fetched later, by a program that waits."""
+        """Restore the instance as External.restore() does, but without its memory. A `criu lazy-pages` on the
+        host, which must be running already, fetches the memory from the source."""
 
     def discard(self, host: Host, saved: Saved) -> None:
-        """End what runs of it on a host. Harmless if nothing does."""
+        """Kill all processes of the restored instance on a host. Harmless if there are none."""
 
 
 @runtime_checkable
 class Moves(Protocol):
-    """Extra interface of instances that are moved without images."""
+    """Extra interface of instances that are moved directly, without images in files."""
 
     def require_target(self, host: Host, target: Target) -> None:
-        """Raises UsageError if it is plain beforehand that a destination takes no instance."""
+        """Check whether a destination can accept the instance, as far as this is known before a move.
+
+        Raises UsageError if it cannot.
+        """
 
     def migrate(self, host: Host, work: Work, target: Target, method: Method) -> MovedAway:
-        """Move it. If it fails, it goes on, or the error says that it does not. Raises RunError."""
+        """Move the instance.
+
+        Raises RunError. The instance then continues at its source, or the error says that it does not.
+        """

@@ -1,4 +1,4 @@
-"""Domains of the user's, by the programs that manage them: virsh and xl."""
+"""Domains (virtual machines) that the user has started, controlled by virsh and xl."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from .surroundings import Finding
 
 STATE = "guest.state"
 _CPU_MODE = re.compile(r"<cpu mode='(?:host-passthrough|maximum)'")
-"""A processor of a domain that has what the machine's processor has."""
+"""Part of a domain's XML if its vCPUs have the features of the machine's processor."""
 _DOMAIN_COSTS = Costs(fixed=Estimate(0.02, 0.2, 3.0), setup=Estimate(0.05, 0.5, 5.0))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Domain:
-    """A domain whose hypervisor writes its state to a file, or moves it to another host.
+    """A domain whose hypervisor can write its state to a file, and move it to another host.
 
-    kind: prefix of its name.
+    kind: prefix of the names of such instances.
+    domain: name of the domain.
     """
 
     kind: ClassVar[str]
@@ -54,11 +55,11 @@ class _Domain:
         return {}
 
     def require_target(self, host: Host, target: Target) -> None:
-        """The program itself asks the other host."""
+        """Do nothing: the program that moves the domain checks the other host itself."""
 
 
 class LibvirtDomain(_Domain):
-    """A domain of libvirt, at the daemon of LIBVIRT_DEFAULT_URI or else the usual one of the user."""
+    """A domain of libvirt, at the daemon of LIBVIRT_DEFAULT_URI or else at the user's default daemon."""
 
     kind = "libvirt"
 
@@ -103,10 +104,10 @@ class LibvirtDomain(_Domain):
         return Facts(memory=memory, processes=processes, guest=memory)
 
     def require_target(self, host: Host, target: Target) -> None:
-        """Check that the processor there has what a domain has seen that sees the processor itself: libvirt
-        would move it in any case.
+        """See contract.Moves. If the vCPUs of the domain have the features of this machine's processor, check
+        that the processor of the destination has them too. libvirt does not check this.
 
-        Raises UsageError.
+        Raises UsageError if it lacks one.
         """
         mode = _CPU_MODE.search(self._ask(host, "dumpxml", self.domain).stdout)
         if mode is None:
@@ -128,7 +129,7 @@ class LibvirtDomain(_Domain):
         try:
             done = self._ask(host, "save", self.domain, str(images / STATE))
         except BaseException:
-            self._ask(host, "domjobabort", self.domain)  # the daemon goes on without its client
+            self._ask(host, "domjobabort", self.domain)  # without virsh, the daemon continues to save
             raise
         if not done.ok:
             if done.returncode == TIMED_OUT:
@@ -189,12 +190,12 @@ class LibvirtDomain(_Domain):
 
 
 def uri_of(target: Target) -> str:
-    """Return the URI of libvirt at a host."""
+    """Return the URI of libvirt's system daemon at a destination. A destination may already be a URI."""
     return target.text if "://" in target.text else f"qemu+ssh://{target.text}/system"
 
 
 class XenDomain(_Domain):
-    """A domain of Xen, by xl. It runs only in dom0."""
+    """A domain of Xen, controlled by xl. nearmetal must run in the dom0."""
 
     kind = "xl"
 

@@ -1,4 +1,4 @@
-"""Writes an instance to files by CRIU: at once, or in rounds while it runs."""
+"""Checkpoints an instance by CRIU: in one dump, or after pre-copy rounds while it runs."""
 
 from __future__ import annotations
 
@@ -18,24 +18,27 @@ from .contract import Dumps, Way, Work, WrittenError
 from .surroundings import Finding, checked
 
 BY_IMAGES = (Method.CRIU, Method.CRIU_PRECOPY)
-"""Methods that write all memory to files."""
+"""Methods by which CRIU writes all memory to files."""
 BY_CONNECTION = (Method.CRIU_PAGESERVER, Method.CRIU_LAZY)
-"""Methods that send memory to another host without a file here."""
+"""Methods by which CRIU sends the memory to another host, without a file on this one."""
 _GONE_SECONDS = 10.0
 _SETTLES_SECONDS = 1.0
-"""Seconds within which a process goes on after the CRIU that held it was killed."""
+"""Time in seconds after which a process continues at the latest, if the CRIU that had stopped it was
+killed."""
 _LOOK_AGAIN = 0.005
 _STATE = 0
-"""Field of /proc/<pid>/stat after the name."""
+"""Index of the process state in fields_of()."""
 
 
 def write_images(
     instance: Dumps, host: Host, work: Work, images: Path, method: Method, server: int | None = None
 ) -> None:
-    """Write an instance to an empty directory, and wait until it has ended, unless work.keep_running.
+    """Write an instance to files in an empty directory, and wait until it has ended, unless
+    work.keep_running.
 
-    server: port of a page server that receives the memory; None if the memory is written to files too.
-    Raises RunError, which says whether the instance goes on, and WrittenError.
+    server: port of a page server that receives the memory; None if the memory is written to files.
+    Raises RunError if this fails; the message says whether the instance continues.
+    Raises WrittenError if the files are complete, but the instance does not end.
     """
     pid, end = instance.first(host), time.monotonic() + work.time_limit
 
@@ -78,7 +81,8 @@ def write_images(
 
 
 def still(pid: int) -> str:
-    """Return in words whether a process whose checkpoint failed continues."""
+    """Return whether a process continues after a failed checkpoint, as part of a message: 'which
+    continues'."""
     end = time.monotonic() + _SETTLES_SECONDS
     while (fields := fields_of(pid)) is not None and fields[_STATE] in "Tt" and time.monotonic() < end:
         time.sleep(_LOOK_AGAIN)
@@ -88,9 +92,11 @@ def still(pid: int) -> str:
 
 
 def await_end(pid: int, what: str) -> None:
-    """Wait until a process that was written to files has ended; its parent may not have reaped it yet.
+    """Wait until a checkpointed process has ended. It may still be a zombie.
 
-    Raises WrittenError if the process still runs, or at Ctrl-C. The caller must not restore a copy then.
+    what: name of the instance for the message.
+    Raises WrittenError if the process still runs after 10 s, or at Ctrl-C. The caller must then not restore
+    the instance.
     """
     end = time.monotonic() + _GONE_SECONDS
     try:
@@ -103,23 +109,24 @@ def await_end(pid: int, what: str) -> None:
 
 
 def fields_of(pid: int) -> list[str] | None:
-    """Return the fields of /proc/<pid>/stat after the name; None if there is no such process."""
+    """Return the fields of /proc/<pid>/stat that follow the name of the program; the first is the state. None
+    if the process does not exist."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return None
 
 
 def script_on(host: Host, work: Work, images: Path) -> str:
-    """Write a program on a host that runs CRIU, and return its path.
+    """Return the path of a program that runs CRIU, for container programs, which accept only a path.
 
-    An installed CRIU needs none.
+    This is CRIU itself if it needs no options, and otherwise a script that is written to `images`.
     """
     criu: Criu = work.criu(host)
     return criu.argv[0] if len(criu.argv) == 1 else str(script(criu.argv, images))
 
 
 def exceeds_images(way: Way, method: Method, bandwidth: float) -> Unavailable | None:
-    """Return why a move by images is not limited to a bandwidth; None if it is. See External.exceeds()."""
+    """Implement External.exceeds() for instances that are moved by images."""
     del bandwidth
     if way is Way.DIRECTORY:
         return Unavailable(
@@ -135,7 +142,10 @@ def exceeds_images(way: Way, method: Method, bandwidth: float) -> Unavailable | 
 
 
 def refuses_images(way: Way, kind: str) -> Unavailable:
-    """Return why an instance of a kind is not moved in a way. See External.refuses()."""
+    """Implement External.refuses() for instances that are moved by images.
+
+    kind: kind of the instance for the message, such as 'a container'.
+    """
     del way
     return Unavailable(reason=f"{kind} is not moved to a QEMU", remedy="--to with a directory or a host name")
 
@@ -145,7 +155,10 @@ def free_name(name: str, taken: bool, remedy: str) -> Finding:
 
 
 def require_way(way: Way, method: Method) -> None:
-    """Raises UsageError for a method that makes no sense without another host."""
+    """Check that a method makes sense for a kind of destination.
+
+    Raises UsageError for a method that is only useful with another host, if the destination is a directory.
+    """
     if way is not Way.DIRECTORY or method not in BY_CONNECTION:
         return
     why = {

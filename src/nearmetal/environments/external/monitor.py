@@ -1,4 +1,4 @@
-"""A guest of a QEMU that the user has started, by its QMP socket."""
+"""A guest of a QEMU process that the user has started, controlled through its QMP socket."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _LOOK_AGAIN = 0.01
 _WAITS = "start a QEMU with the same options and -incoming defer, and give its QMP socket"
 _VERSION, _PROCESSOR, _FEATURES = "version", "processor", "features of the processor"
 _OF_HOST = ("host-", "max-")
-"""Models of a processor that have what the machine's processor has."""
+"""Prefixes of QEMU's CPU types that have the features of the machine's processor."""
 _PARAMETERS = ("max-bandwidth", "downtime-limit", "multifd-channels")
 
 
 @dataclass(frozen=True, kw_only=True)
 class QemuProcess:
-    """A QEMU with a QMP socket."""
+    """A QEMU process with a QMP socket."""
 
     socket: Path
 
@@ -60,10 +60,10 @@ class QemuProcess:
         return Unavailable(reason="a guest is not moved to a directory", remedy=f"{_WAITS}; or checkpoint it")
 
     def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
-        """QEMU keeps every limit."""
+        """Return None: QEMU supports every bandwidth limit."""
 
     def require_programs(self, host: Host, work: Work) -> None:
-        """QEMU needs no other program."""
+        """Do nothing: no other program is needed."""
 
     def inspect(self, host: Host) -> Facts:
         del host
@@ -154,7 +154,8 @@ class QemuProcess:
             raise UsageError(f"the QEMU that waits has {', '.join(unlike)}", where=target.text, remedy=_WAITS)
 
     def migrate(self, host: Host, work: Work, target: Target, method: Method) -> MovedAway:
-        """See contract.Moves. After the move the QEMU at the source is ended, so that only one can run."""
+        """See contract.Moves. After the move, the QEMU at the source is ended, so that the guest cannot run
+        twice."""
         self.require_target(host, target)
         other = Path(target.text)
         wire = other.absolute().parent / f".nearmetal-{time.monotonic_ns():x}"
@@ -199,7 +200,11 @@ class QemuProcess:
         )
 
     def _goes_on(self, what: str, error: RunError | KeyboardInterrupt) -> RunError:
-        """Let the guest continue after a failure, and return the error to raise."""
+        """Let the guest continue after a failure, and return the error to raise.
+
+        what: what failed, such as 'not moved by precopy'.
+        error: the cause.
+        """
         runs = False
         with contextlib.suppress(RunError), Monitor(self.socket) as monitor:
             runs = give_up(monitor)
@@ -213,7 +218,10 @@ def _what(error: RunError | KeyboardInterrupt) -> str:
 
 
 def _described(monitor: Monitor) -> dict[str, str]:
-    """Return what two QEMUs must have in common so that one takes the guest of the other."""
+    """Return the properties of a QEMU that must be equal at source and destination of a guest, by name.
+
+    Only the version may differ, if the destination can load the state of the other version.
+    """
 
     def kind(path: str) -> str:
         return str(monitor.ask("qom-get", {"path": path, "property": "type"}))
@@ -231,9 +239,10 @@ def _described(monitor: Monitor) -> dict[str, str]:
 
 
 def _features(before: str, host: Host) -> Iterator[Finding]:
-    """Yield whether this machine's processor has all features of the one that a guest has seen.
+    """Check that this machine's processor has all features that a guest has seen at its source.
 
-    before: its flags; empty if the guest has a model of its own, so that the processor does not matter.
+    before: flags of the processor there; empty if the guest has a CPU model of QEMU, so that the processor
+        does not matter, and nothing is yielded.
     """
     if not before:
         return
@@ -249,7 +258,10 @@ def _features(before: str, host: Host) -> Iterator[Finding]:
 
 
 def require_qmp(path: Path) -> None:
-    """Raises UsageError unless a QEMU answers at a socket."""
+    """Check that a QEMU answers at a QMP socket.
+
+    Raises UsageError if it does not.
+    """
     remedy = "the socket of QEMU's option -qmp unix:PATH,server=on,wait=off, without another client"
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_GREETING_SECONDS)
@@ -278,7 +290,11 @@ def require_waiting(path: Path) -> None:
 
 
 def end_qemu(monitor: Monitor, path: Path) -> None:
-    """End a QEMU, and wait until its socket no longer answers."""
+    """End a QEMU, and wait until its socket accepts no connections any more.
+
+    path: path of the socket.
+    Raises RunError if it does not end within 10 s.
+    """
     with contextlib.suppress(RunError):
         monitor.ask("quit")
     end = time.monotonic() + _END_SECONDS
@@ -294,9 +310,10 @@ def end_qemu(monitor: Monitor, path: Path) -> None:
 
 @contextmanager
 def _settings_kept(path: Path, *, always: bool = False) -> Iterator[None]:
-    """Set the migration parameters and capabilities of a QEMU back after a failure.
+    """On exit after an exception, restore the migration parameters and capabilities that a QEMU had before.
 
-    always: after a success too.
+    path: path of its QMP socket.
+    always: whether they are restored after a success too.
     """
     with Monitor(path) as monitor:
         capabilities: list[Any] = monitor.ask("query-migrate-capabilities")
@@ -315,7 +332,10 @@ def _settings_kept(path: Path, *, always: bool = False) -> Iterator[None]:
 
 
 def _await_idle(monitor: Monitor) -> None:
-    """Wait until a migration that was cancelled has ended."""
+    """Wait until a cancelled migration has ended.
+
+    Raises RunError if it does not end within 10 s.
+    """
     end = time.monotonic() + _END_SECONDS
     while monitor.ask("query-migrate").get("status") in ("setup", "active", "cancelling", "device"):
         if time.monotonic() > end:

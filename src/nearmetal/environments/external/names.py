@@ -1,4 +1,4 @@
-"""Finds the instance that a user has named."""
+"""Finds the instance that the user names on the command line."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ _NAMED: Mapping[str, Callable[[str], External]] = {
     "lxc": lambda text: LxcContainer(container=text),
     "xl": lambda text: XenDomain(domain=text),
 }
-"""Kinds whose instances have names."""
+"""Prefix -> constructor, for instances that have a name at the program that manages them."""
 _MAKE: Mapping[str, Callable[[str], External]] = {
     "pid": _process,
     "qmp": lambda text: QemuProcess(socket=Path(text)),
     **_NAMED,
 }
 KINDS = tuple(_MAKE)
-"""The prefixes of names."""
+"""All prefixes of names."""
 _REMEDY = f"one of the prefixes {', '.join(f'{kind}:' for kind in KINDS)}"
 
 
 def named(text: str) -> External:
-    """Return the instance that a name with a prefix stands for, such as `pid:4711`. Raises UsageError for
-    another text."""
+    """Return the instance for a name with a prefix, such as `pid:4711`, without checking that it exists.
+
+    Raises UsageError if the text has no known prefix.
+    """
     kind, colon, rest = text.partition(":")
     if not colon or not rest or kind not in _MAKE:
         raise UsageError(f"{text!r} names no instance", remedy=_REMEDY)
@@ -47,11 +49,11 @@ def named(text: str) -> External:
 
 
 def find_external(host: Host, text: str) -> External:
-    """Return the instance that a user has named.
+    """Return the instance that the user names.
 
-    Without a prefix, a number is a PID, a path is a QMP socket, and another name is looked for in every
-    program that is installed.
-    Raises UsageError if there is none, or more than one.
+    Without a prefix, a number is a PID, and a path is a QMP socket. Any other name is searched among the
+    running instances of all programs that are installed.
+    Raises UsageError if no instance, or more than one, has this name.
     """
     kind, _, name = text.partition(":")
     if kind in _MAKE:

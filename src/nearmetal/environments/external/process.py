@@ -1,4 +1,4 @@
-"""A process of the user's, with all its descendants, by CRIU."""
+"""A process that the user has started, with all its descendants, checkpointed by CRIU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .dumping import BY_CONNECTION, BY_IMAGES, exceeds_images, fields_of, refuse
 from .surroundings import Finding, checked
 
 CRIU_COSTS = Costs(fixed=Estimate(0.08, 0.2, 0.9), setup=Estimate(0.0, 0.0, 0.05))
-"""CRIU's own start, the freeze, and the restore of a process without memory."""
+"""Costs apart from memory: the start of CRIU, the freeze, and the restore of a process without memory."""
 _CONNECTED = ("--tcp-established", "--ext-unix-sk")
 _OWN_SESSION = "--shell-job"
 _FREE_SECONDS = 10.0
@@ -32,7 +32,7 @@ _KILLED = 128 + signal.SIGKILL
 """Exit status of a shell whose command was killed."""
 _LOOK_AGAIN = 0.005
 _STATE, _SESSION = 0, 3
-"""Fields of /proc/<pid>/stat after the name."""
+"""Indices of the process state and the session ID in fields_of()."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ class ProcessTree:
         return dump_argv(work.criu(host), self.pid, dump, [*self._options(), *more])
 
     def thaw(self, host: Host) -> None:
-        """Do nothing: the processes continue when CRIU ends."""
+        """See contract.Dumps. Nothing is to be done: the processes continue when CRIU ends."""
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         return self._restore(host, work, images, saved)
@@ -128,7 +128,7 @@ class ProcessTree:
         yield checked("process IDs", not taken, "they are free", bad, remedy)
 
     def _options(self) -> list[str]:
-        """Return the options of CRIU that dump and restore need for these processes."""
+        """Return the options of CRIU that a dump and a restore of these processes need."""
         fields = fields_of(self.pid)
         leads = fields is not None and int(fields[_SESSION]) == self.pid
         return [*_CONNECTED, *([] if leads else [_OWN_SESSION])]
@@ -137,19 +137,22 @@ class ProcessTree:
 def restore_detached(
     host: Host, criu: Criu, images: Path, options: Sequence[str], pids: Sequence[str]
 ) -> int:
-    """Restore processes that go on after nearmetal has ended, and return the PID of the first.
+    """Restore processes that continue after nearmetal has ended, and return the PID of the first one.
 
-    pids: the PIDs that they get, which are free.
-    Raises RunError. Nothing runs then, unless it is RestoredError.
+    images: directory of the checkpoint on the host.
+    options: further options of CRIU.
+    pids: the PIDs that the processes get. They must be free.
+    Raises RunError if the restore fails. Processes that a killed CRIU has left are then killed.
+    Raises RestoredError if they run, but the PID is not known.
     """
     host.run(["rm", "-f", str(images / PID_FILE)], timeout=SECONDS)
-    # By a shell, since ssh does not tell a command that was killed from a lost connection.
+    # Run by a shell, because the exit status of ssh is the same for a killed command and a lost connection.
     argv = ["sh", "-c", '"$@"; exit $?', "sh"]
     argv += restore_argv(criu, images, ["--restore-detached", *options])
     done = host.run(argv, timeout=SECONDS, cwd=Path("/"))
     if not done.ok:
-        # A CRIU that was killed leaves processes that are half restored, or that run already. Another failure
-        # may be that somebody has taken a PID, or a lost connection, behind which CRIU goes on.
+        # A killed CRIU leaves processes that are partly restored, or that run already. After other failures
+        # nothing is killed: a PID may belong to another program, or CRIU may go on after a lost connection.
         killed = done.returncode < 0 or done.returncode in (TIMED_OUT, _KILLED)
         if killed and (left := _taken(host, pids)):
             host.run(["kill", "-KILL", *left], timeout=SECONDS)
@@ -166,9 +169,9 @@ def restore_detached(
 
 
 def _await_free(host: Host, pids: Sequence[str]) -> None:
-    """Wait until no process of a host has one of these PIDs, which CRIU restores.
+    """Wait until all PIDs that CRIU will restore are free on a host.
 
-    Raises RunError if one remains taken. Nothing runs then.
+    Raises RunError if one is still in use after 10 s.
     """
     end = time.monotonic() + _FREE_SECONDS
     while taken := _taken(host, pids):
@@ -181,7 +184,7 @@ def _await_free(host: Host, pids: Sequence[str]) -> None:
 
 
 def _ended(pid: str) -> bool:
-    """Whether a process of this machine has ended, and at most waits for its parent."""
+    """Return whether a process of this machine has ended; it may still be a zombie."""
     fields = fields_of(int(pid))
     return fields is None or fields[_STATE] in "ZX"
 

@@ -1,4 +1,4 @@
-"""The directory of a checkpoint: its description, and whether there is room for it."""
+"""Checks, describes and cleans the directory of a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from ..criu_images import check_images, read_pagemap
 from .contract import Saved
 
 MANIFEST = "nearmetal-checkpoint.json"
-"""Written last, so that a checkpoint without it is not complete."""
+"""Name of the description of a complete checkpoint. It is written last: a checkpoint without it is
+incomplete."""
 BEGUN = "nearmetal-begun.json"
-"""The same without sizes, written first: what a checkpoint is of whose tool was killed."""
+"""Name of the description of a checkpoint that has begun. It has no file sizes. It is written first, so that
+the checkpoint can be identified if nearmetal is killed."""
 _INVENTORY = "inventory.img"
-"""CRIU's last image. It ends the instance only afterwards."""
+"""The image that CRIU writes last. CRIU ends the instance only after it."""
 _REWRITTEN = ("criu", "stats-restore")
-"""Files that each restore writes anew."""
+"""Files that every restore overwrites."""
 _MORE = 64 << 20
-"""Bytes beside the memory: logs, page tables, devices."""
+"""Space in bytes that a checkpoint needs apart from the memory: for logs, page tables and devices."""
 
 
 def require_room(directory: Path, memory: int) -> int:
-    """Check that a checkpoint fits on the file system of a directory, and return its free bytes.
+    """Check that the file system of a directory has room for a checkpoint, and return its free bytes.
 
-    memory: bytes of the instance's memory.
-    Raises UnavailableError if it does not fit.
+    memory: size of the instance's memory in bytes.
+    Raises UnavailableError if there is not enough room.
     """
     at = next(p for p in (directory, *directory.absolute().parents) if p.exists())
     free, needed = shutil.disk_usage(at).free, memory + _MORE
@@ -44,7 +46,10 @@ def require_room(directory: Path, memory: int) -> int:
 
 
 def require_new(directory: Path) -> None:
-    """Make a directory for images. Raises UsageError if it contains something or cannot be made."""
+    """Make a directory for images, which only this user can read.
+
+    Raises UsageError if it exists and is not empty, or cannot be made.
+    """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(directory.iterdir()):
@@ -57,12 +62,12 @@ def require_new(directory: Path) -> None:
 
 
 def write_begun(directory: Path, saved: Saved) -> None:
-    """Write the description of a checkpoint that begins."""
+    """Write the description BEGUN."""
     (directory / BEGUN).write_text(_text(saved, {}))
 
 
 def write_saved(directory: Path, saved: Saved) -> int:
-    """Complete a checkpoint with its description, and return the bytes of all files."""
+    """Write the description MANIFEST, which completes a checkpoint. Return the bytes of all its files."""
     sizes = _sizes(directory)
     (directory / MANIFEST).write_text(_text(saved, sizes))
     (directory / BEGUN).unlink(missing_ok=True)
@@ -81,9 +86,9 @@ def _text(saved: Saved, sizes: Mapping[str, int]) -> str:
 
 
 def read_saved(directory: Path) -> Saved:
-    """Read the description of a checkpoint, and check that its files are whole.
+    """Read the description of a complete checkpoint, and check that all its files have the described sizes.
 
-    Raises UsageError if they are not.
+    Raises UsageError if the description or a file is missing or damaged.
     """
     file = directory / MANIFEST
     remedy = f"a directory that nearmetal checkpoint has written: it contains {MANIFEST}"
@@ -106,16 +111,18 @@ def read_saved(directory: Path) -> Saved:
 
 
 def read_interrupted(directory: Path) -> Saved | None:
-    """Return what was being written when the tool was killed, if CRIU has completed the images; else None.
+    """Return the description of a checkpoint during which nearmetal was killed, if CRIU had completed the
+    images.
 
-    The instance itself may still run.
+    None if there is no such checkpoint, or its images do not contain the whole memory. The instance may still
+    run.
     """
     if (directory / MANIFEST).exists() or not (directory / _INVENTORY).exists():
         return None
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RunError):
         saved, _ = _read(directory / BEGUN)
         check_images(directory)
-        # Without the pagemaps the memory is at a page server, and pages that are lazy are with the source.
+        # Without pagemaps, the memory is at a page server. Lazy pages are still at the source.
         maps = [read_pagemap(file.read_bytes()) for file in directory.glob("pagemap-*.img")]
         if maps and not any(found.lazy for found in maps):
             return saved
@@ -139,10 +146,11 @@ def sizes_of(directory: Path) -> int:
 
 
 def remove_images(directory: Path) -> None:
-    """Remove torn images, and keep CRIU's logs, since an error names them."""
-    for file in sorted(directory.rglob("*"), reverse=True):  # what is in a directory before the directory
+    """Remove the images of a failed checkpoint. Logs of CRIU are kept, because the error message names
+    them."""
+    for file in sorted(directory.rglob("*"), reverse=True):  # the content of a directory before the directory
         if file.is_dir() and not file.is_symlink():
-            with contextlib.suppress(OSError):  # it keeps a log
+            with contextlib.suppress(OSError):  # it still contains a log
                 file.rmdir()
         elif file.suffix != ".log":
             file.unlink()

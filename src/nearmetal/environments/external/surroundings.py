@@ -1,5 +1,5 @@
-"""What an instance has around it when it is written to files, and whether a machine has the same for its
-restore: processor, kernel, files, addresses and memory."""
+"""Describes the machine as an instance sees it at its checkpoint, and checks before a restore whether a
+machine is the same in these respects: processor, kernel, mapped files, TCP addresses and memory."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from ...host.facts.provenance import cpu_flags
 from ...model.record import JsonValue
 
 _NOTES, _BUILD_ID = 4, 3
-"""Types of a program header and of a note (elf.h)."""
+"""Type of the program header for notes (PT_NOTE), and type of the build ID note (NT_GNU_BUILD_ID), from
+elf.h."""
 _LISTENING, _ESTABLISHED = "0A", "01"
-"""States in /proc/net/tcp."""
+"""States of sockets in /proc/net/tcp: LISTEN and ESTABLISHED."""
 _MOST_NAMED = 3
 
 
 class Answer(StrEnum):
-    """What a look at a machine says about a restore.
+    """The result of a check before a restore.
 
-    FINE: nothing is in its way.
-    DIFFERS: something differs from where the instance was written; the restore may fail or behave otherwise.
+    FINE: this does not prevent the restore.
+    DIFFERS: this machine differs from the source; the restore may fail, or the instance may misbehave.
     PREVENTS: the restore would fail.
-    UNKNOWN: it cannot be known beforehand.
+    UNKNOWN: this cannot be checked.
     """
 
     FINE = "fine"
@@ -42,11 +43,11 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One answer.
+    """The result of one check before a restore.
 
-    subject: what was looked at, in a word or two.
-    text: what was found, in a sentence without an end.
-    remedy: what helps; empty if nothing is in the way.
+    subject: what was checked, in one or two words.
+    text: what was found, without a full stop.
+    remedy: what helps; empty if nothing is needed.
     """
 
     subject: str
@@ -58,17 +59,24 @@ class Finding:
 def checked(
     subject: str, fine: bool, good: str, bad: str, remedy: str = "", otherwise: Answer = Answer.PREVENTS
 ) -> Finding:
-    """Return what a check found: the text `good` if it is fine, else another answer with a remedy."""
+    """Return the Finding of a check.
+
+    fine: whether it succeeded.
+    good, bad: text if it succeeded, and if not.
+    otherwise: answer if it did not succeed.
+    """
     if fine:
         return Finding(subject=subject, answer=Answer.FINE, text=good)
     return Finding(subject=subject, answer=otherwise, text=bad, remedy=remedy)
 
 
 def describe(host: Host, processes: Sequence[int]) -> dict[str, JsonValue]:
-    """Return what is around the processes of an instance, for compare().
+    """Describe the machine as the processes of an instance see it, for compare().
 
-    Files and addresses are only those that the processes see as this process does; a container brings its
-    own.
+    Files and addresses are included only if a process shares the mount or network namespace of this process.
+    Those of a container are restored with it.
+
+    processes: PIDs of the instance.
     """
     found: dict[str, JsonValue] = {
         "kernel": os.uname().release,
@@ -88,10 +96,10 @@ def describe(host: Host, processes: Sequence[int]) -> dict[str, JsonValue]:
 
 
 def compare(machine: Mapping[str, JsonValue], host: Host, memory: int) -> Iterator[Finding]:
-    """Yield what differs on this machine from what describe() has seen.
+    """Compare this machine with a description, and yield the result of each check.
 
-    machine: empty if a checkpoint does not say.
-    memory: bytes that the instance needs.
+    machine: description from describe(); empty if the checkpoint has none.
+    memory: size in bytes of the memory that the instance needs.
     """
     if not machine:
         text = "the checkpoint does not say on which machine it was written"
@@ -178,7 +186,10 @@ def _taken(machine: Mapping[str, JsonValue]) -> Iterator[Finding]:
 
 
 def _bound(address: str, port: int) -> str:
-    """Return why a socket cannot be bound to an address; empty if it can."""
+    """Return why a TCP socket cannot be bound to an address and a port here; empty if it can.
+
+    port: 0 to check only the address.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -210,12 +221,15 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _shares(pid: int, kind: str) -> bool:
-    """Whether a process is in this process's namespace of a kind, and so sees what this process sees."""
+    """Return whether a process is in the same namespace as this process.
+
+    kind: kind of the namespace: 'mnt' or 'net'.
+    """
     return Path(f"/proc/{pid}/ns/{kind}").readlink() == Path(f"/proc/self/ns/{kind}").readlink()
 
 
 def _mapped(pid: int) -> Iterator[str]:
-    """Yield the regular files that a process has mapped."""
+    """Yield the paths of the regular files that a process has mapped."""
     seen = set()
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         path = line.split(maxsplit=5)[5] if line.count(" ") >= 5 and "/" in line else ""
@@ -226,7 +240,8 @@ def _mapped(pid: int) -> Iterator[str]:
 
 
 def _addresses(pid: int) -> Iterator[str]:
-    """Yield the local TCP addresses of a process."""
+    """Yield the local addresses of a process's TCP sockets, 'ADDRESS:PORT', with ' listening' for listening
+    ones."""
     own = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):
@@ -240,7 +255,10 @@ def _addresses(pid: int) -> Iterator[str]:
 
 
 def address(text: str, family: int) -> str:
-    """Return an address of /proc/net/tcp or tcp6 in words: 'ADDRESS:PORT'."""
+    """Convert an address of /proc/net/tcp or tcp6 to 'ADDRESS:PORT'.
+
+    family: AF_INET or AF_INET6.
+    """
     digits, _, port = text.partition(":")
     words = struct.unpack(f">{len(digits) // 8}I", bytes.fromhex(digits))
     host = socket.inet_ntop(family, struct.pack(f"<{len(words)}I", *words))
@@ -248,7 +266,8 @@ def address(text: str, family: int) -> str:
 
 
 def build_id(path: Path) -> str:
-    """Return the build ID of a 64-bit ELF file; empty for another file, and for one without it."""
+    """Return the build ID of a 64-bit little-endian ELF file in hexadecimal; empty if it has none, or for
+    other files."""
     with contextlib.suppress(OSError, struct.error), path.open("rb") as file:
         head = file.read(64)
         if head[:6] != b"\x7fELF\x02\x01":

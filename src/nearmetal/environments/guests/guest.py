@@ -1,5 +1,6 @@
-"""Code shared by the backends of virtual machines: a running guest with nm-guest as its first process, its
-kernel's command line, and its boot step by step. Knows no hypervisor."""
+"""Code shared by the backends of virtual machines: a running guest, whose first process is nm-guest, the
+command line of its kernel, and the duration of each step of its boot. Nothing here depends on the
+hypervisor."""
 
 from __future__ import annotations
 
@@ -38,28 +39,32 @@ from ..program import ProgramInstance, agent_line, read_log
 COPY_TIMEOUT = 120.0
 DYING_SECONDS = 3.0
 MOST_COPIED = 256 << 20
-"""Most bytes that are copied into a guest's memory."""
+"""Maximum size in bytes of files that are copied into a guest, which keeps them in memory."""
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
-"""Directories that are private to each guest. Guests do not see what the image contains there."""
+"""Directories that are empty in a new guest and private to it. The files of the image there are not
+visible."""
 LONGEST_COMMAND_LINE = 2047
-"""COMMAND_LINE_SIZE of x86, without the final zero."""
+"""Maximum length of a kernel's command line on x86: COMMAND_LINE_SIZE without the final zero byte."""
 CONSOLE, HYPERVISOR_LOG = "console", "hypervisor.txt"
-"""Files in the directory of an instance."""
+"""Names of files in an instance's directory: output of the guest's console, output of the hypervisor."""
 _STEP = re.compile(r"nm-step: ([^\n]*)")
 _POINTER = re.compile(r"^[RE]IP=([0-9a-f]{8,16})\b", re.MULTILINE)
 _PANIC = re.compile(r"Kernel panic[^\n]*|Out of memory[^\n]*|VFS: [^\n]*")
 _FAULT = re.compile(r"(?:BUG: |kernel BUG at |Oops: |[a-z ]+(?:fault|opcode|segment)[:,] )[^\n]*")
-"""Message of a kernel about the fault that makes it panic."""
+"""A kernel's message about a fault. It often explains the panic that follows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuestInstance(ProgramInstance):
     """A running guest; see contract.RemoteInstance.
 
-    ahead: offsets of its clocks when it was ready.
-    scratch: directory for the output of FIFO relays.
-    threads: thread IDs of its CPUs on the machine.
-    rules: the file for nm-box guest --only; None if commands get all variables.
+    socket: socket of the guest's agent (nm-guest) on the machine.
+    scratch: directory of the instance: console, log of the hypervisor, output of FIFO relays.
+    process: process of the hypervisor.
+    ahead: offsets of the guest's clocks from the machine's when it was ready.
+    threads: thread IDs, on the machine, of the guest's CPUs; empty if they are not known.
+    rules: file for `nm-box guest --only`, which selects the environment variables that commands in the guest
+        get; None if they get all.
     """
 
     host: Host
@@ -127,14 +132,15 @@ class GuestInstance(ProgramInstance):
 
     @property
     def _namespace(self) -> tuple[str, ...]:
-        """The path of its network namespace in the guest; empty for that of the agent."""
+        """The path, in the guest, of the instance's network namespace as a sequence of one; empty if it is
+        that of the agent."""
         return ()
 
     def trouble(self) -> str:
         if self.process.poll() is None and answers(self.socket):
             return ""
         with contextlib.suppress(TimeoutError):
-            self.process.wait(DYING_SECONDS)  # the connection closes before the process has ended
+            self.process.wait(DYING_SECONDS)  # the connection is closed before the process has ended
         return f"guest {self.hostname} has ended: {ended_words(self.scratch, self.process.poll())}"
 
     def console(self) -> str:
@@ -155,11 +161,11 @@ class GuestInstance(ProgramInstance):
 
 @dataclass(frozen=True, kw_only=True)
 class EnclosedInstance(GuestInstance):
-    """An instance that runs in a guest, or on a machine that is reached by ssh.
+    """An instance inside a guest, or on a machine that is reached by ssh.
 
-    around: that guest or machine.
-    first: process ID of its first process there.
-    inner: words in front of a command of the agent that runs in this instance.
+    around: the guest or the machine.
+    first: PID of the instance's first process there.
+    inner: command prefix that, there, runs a command in this instance.
     """
 
     around: GuestInstance
@@ -172,14 +178,16 @@ class EnclosedInstance(GuestInstance):
 
     @property
     def inner_line(self) -> str:
-        """Its line in the map of an agent that runs in the guest; see contract.Instance.agent_line."""
+        """The instance's line for the map of an agent that runs in the guest; see
+        contract.Instance.agent_line."""
         return agent_line(self.hostname, self.inner)
 
 
 def members(paths: Sequence[Path]) -> Iterator[cpio.Member]:
-    """Yield these paths and all below directories. Only files, directories, links and FIFOs are included.
+    """Yield these paths, and everything below those that are directories, for an archive. Only files,
+    directories, symbolic links and FIFOs are included.
 
-    Raises RunError if they are larger than a guest can hold.
+    Raises RunError if the files are larger than MOST_COPIED together.
     """
     waiting, size = [(path, path) for path in paths], 0
     while waiting:
@@ -208,14 +216,18 @@ def members(paths: Sequence[Path]) -> Iterator[cpio.Member]:
 
 
 def entered_guest(tools: Tools, socket: Path) -> tuple[str, ...]:
-    """Return the words to put in front of a command that runs in the guest."""
+    """Return the command prefix that, on the machine, runs a command in a guest.
+
+    socket: socket of the guest's agent.
+    """
     return (tools / "nm-box", "guest", str(socket), "--")
 
 
 def require_base(request: InstanceRequest) -> GuestBase:
-    """Return the base of a request.
+    """Return request.base.
 
-    Raises UnavailableError if the request has none, or if it asks for a shared namespace.
+    Raises UnavailableError if it is None, or if the environment shares namespaces with the machine, which
+    guests cannot.
     """
     if request.base is None:
         raise request.refused("no kernel for a guest", "nearmetal image build debian-kernel")
@@ -227,9 +239,11 @@ def require_base(request: InstanceRequest) -> GuestBase:
 
 
 def require_attachment(request: InstanceRequest, capabilities: Capabilities) -> None:
-    """Check that a guest can have the attachment of a request, and that the seat matches it.
+    """Check that guests of a backend support the attachment of a request, and that the request has a seat
+    exactly if the attachment needs one.
 
-    Raises UnavailableError if not.
+    capabilities: capabilities of the backend.
+    Raises UnavailableError if one of these checks fails.
     """
     attachment = request.environment.attachment
     if attachment not in GUEST_ATTACHMENTS:
@@ -257,8 +271,10 @@ def require_attachment(request: InstanceRequest, capabilities: Capabilities) -> 
 class GuestInterface:
     """The network interface inside a guest.
 
-    mac, address, mask: those of the seat that it uses.
-    routes: its routes with gateways, as text for nm.net.
+    interface: name of the interface.
+    mac, address, mask, mtu: MAC address, IPv4 address, netmask and MTU of the seat, which the guest takes
+        over.
+    routes: routes with a gateway: 'NETWORK/PREFIX:GATEWAY'.
     """
 
     interface: str = "eth0"
@@ -269,14 +285,14 @@ class GuestInterface:
     routes: tuple[str, ...] = ()
 
     def words(self) -> str:
-        """Return the value of nm.net on the kernel's command line."""
+        """Return the value of the parameter nm.net on the kernel's command line."""
         prefix = IPv4Network(f"0.0.0.0/{self.mask}").prefixlen
         return ",".join([self.interface, f"{self.address}/{prefix}", str(self.mtu), *self.routes])
 
 
 def tuning(network: NetworkSettings) -> str:
-    """Return the settings that nm-guest applies to its interface and routes (kernels/guest/tune.c); rto_min
-    in ms."""
+    """Format the settings that nm-guest applies to its interface and routes: 'NAME=VALUE,...', with rto_min
+    in ms (kernels/guest/tune.c)."""
     words = [f"rto_min={round(network.rto_min * 1000)}"] if network.rto_min is not None else []
     words += [f"congestion_control={network.congestion_control}"] if network.congestion_control else []
     words += [f"queue_length={network.queue_length}"] if network.queue_length is not None else []
@@ -295,9 +311,14 @@ def command_line(
     swap: str = "",
     more: Sequence[str] = (),
 ) -> str:
-    """Return the command line for the kernel and nm-guest (kernels/guest/guest.h).
+    """Return the command line of a guest's kernel, with the parameters of nm-guest (kernels/guest/guest.h).
 
-    Raises UnavailableError if it is longer than a kernel accepts.
+    root, port, upper, swap: values of nm.root, nm.port, nm.upper and nm.swap; empty to omit the parameter.
+    consoles: values of console=.
+    place: network interface of the guest; None if it has none.
+    more: further parameters.
+    Raises UnavailableError if the line is longer than a kernel accepts, or a parameter contains a space or a
+    quotation mark.
     """
     given = {
         "name": request.hostname,
@@ -309,7 +330,7 @@ def command_line(
         "tune": tuning(request.environment.network) if place is not None else "",
         "port": port,
     }
-    # The guest ends after a panic, so that the panic is noticed at once.
+    # With panic=-1 the guest reboots, and so ends, at once after a panic. The panic is noticed without delay.
     words = [*(f"console={c}" for c in consoles), "panic=-1", "net.ifnames=0", *more]
     words += [f"nm.{name}={value}" for name, value in given.items() if value]
     text = " ".join(words)
@@ -322,12 +343,12 @@ def command_line(
 
 
 def boot_phases(begin: int, spawned: int, hello: Hello, ahead: Clocks) -> dict[str, float]:
-    """Return the seconds by step of a boot.
+    """Return the duration of each step of a boot in seconds.
 
     begin: time of the request.
-    spawned: start of the hypervisor's process. Both are in ns of the host's CLOCK_MONOTONIC.
-
-    The kernel's entry is the moment at which its clock starts.
+    spawned: start of the hypervisor's process. Both times are CLOCK_MONOTONIC of the machine, in ns.
+    hello: report of nm-guest, with the times of the steps by the guest's clock.
+    ahead: offsets of the guest's clocks. The kernel is taken to start when the guest's clock is zero.
     """
     at = {name: value - ahead.monotonic for name, value in hello.at.items()}
     marks = {
@@ -347,7 +368,8 @@ def boot_phases(begin: int, spawned: int, hello: Hello, ahead: Clocks) -> dict[s
 
 
 def first_command(socket: Path) -> dict[str, float]:
-    """Run a first, nearly empty command in a guest, and return its duration as a phase after the start.
+    """Run the first command in a guest, which does nearly nothing, and return its duration in seconds by the
+    key FIRST_COMMAND.
 
     Raises RunError.
     """
@@ -358,7 +380,7 @@ def first_command(socket: Path) -> dict[str, float]:
 
 
 def console_words(text: str) -> str:
-    """Return the line of a console that best explains why the guest ended."""
+    """Return the line of a guest's console output that best explains why the guest ended."""
     error, panic = find_error_line(text), _PANIC.search(text)
     if error is not None:
         return str(error)
@@ -371,8 +393,9 @@ def console_words(text: str) -> str:
 
 
 def ended_words(state: Path, status: int | None) -> str:
-    """Return why a hypervisor ended: the message in its log, or else in its guest's console.
+    """Return why a hypervisor ended: a message from its log or, if there is none, from the guest's console.
 
+    state: directory of the instance.
     status: exit status of the hypervisor; None if it is not known.
     """
     message = find_message(read_log(state / HYPERVISOR_LOG))
@@ -382,12 +405,13 @@ def ended_words(state: Path, status: int | None) -> str:
 
 
 def how_far(text: str, registers: str = "") -> str:
-    """Return the step of the boot that a silent guest has reached, from its console, or else from its CPU's
-    instruction pointer.
+    """Return which step of the boot a guest has reached that does not answer, such as 'in its kernel'.
 
-    A kernel is in the upper half of the addresses (Documentation/arch/x86/x86_64/mm.rst).
-    text: output of its console.
-    registers: those of its first CPU, as QEMU prints them; empty if unknown.
+    The step is taken from the console output or, if this says nothing, from the instruction pointer: the
+    addresses of a kernel are in the upper half of the address space (Documentation/arch/x86/x86_64/mm.rst).
+
+    text: output of the console.
+    registers: registers of the guest's first CPU, as QEMU prints them; empty if unknown.
     """
     if steps := _STEP.findall(text):
         return f"in its init, at {steps[-1].strip()}"
@@ -400,5 +424,5 @@ def how_far(text: str, registers: str = "") -> str:
 
 
 def host_cpus_of(request: InstanceRequest, vcpus: int) -> tuple[int, ...]:
-    """Return the CPU of the machine for each vCPU; empty if the instance may use any."""
+    """Return the CPU of the machine for each vCPU, in order; empty if the instance may use all CPUs."""
     return tuple(request.cpus[i % len(request.cpus)] for i in range(vcpus)) if request.cpus else ()

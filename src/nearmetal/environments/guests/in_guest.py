@@ -1,7 +1,7 @@
-"""A container made by the kernel alone inside a running guest.
+"""Instances of the backend namespaces inside a running guest.
 
-The guest's agent starts it by nm-box, over an overlay of the guest's root. It thus runs on the guest's
-kernel, with the files of the guest's image, and in no control group.
+The guest's agent starts the instance by nm-box. Its root directory is an overlay over the root of the guest.
+So it runs on the guest's kernel and sees the files of the guest's image. It is in no control group.
 """
 
 from __future__ import annotations
@@ -23,29 +23,32 @@ from ..instance import BOX_REPORTS, box_argv, box_phases, require_seat, seconds
 from .guest import EnclosedInstance, GuestInstance
 
 IN_GUEST_TIMEOUT = 120.0
-"""Seconds after which a start has failed. In an emulated guest, it normally takes tenths of a second."""
+"""Time limit of a start, in seconds. In an emulated guest a start normally takes tenths of a second."""
 END_SECONDS = 60.0
 STDOUT = 1
-"""The descriptor for nm-box's reports in a guest: the agent forwards no other one."""
+"""Descriptor to which nm-box in the guest writes its report. The agent forwards only standard output and
+error."""
 
 
 @contextmanager
 def started_in_guest(
     guest: GuestInstance, tools: Tools, request: InstanceRequest, options: Sequence[str], *, alone: bool
 ) -> Iterator[EnclosedInstance]:
-    """Start an instance inside a guest until exit. The network namespace of its seat is one of the guest's.
+    """Start an instance inside a guest until exit. If the request has a seat, its network namespace is a
+    namespace of the guest.
 
-    options: options of nm-box start that select its namespaces.
-    alone: whether nothing else runs in the guest, so that the machine's counters of the guest belong to this
-        instance.
-    Raises UnavailableError for limits, which would need a control group, and RunError.
+    options: options of `nm-box start` that select the namespaces of the instance.
+    alone: as in contract.Enclosed.
+    Raises UnavailableError if the request has limits, which would need a control group, or a seat that does
+    not match the attachment.
+    Raises RunError.
     """
     _require_fitting(request)
     begin = time.monotonic_ns()
-    # The tools are in every guest; other directories of the machine may not be.
+    # Every guest contains the tools, but not the other directories of the machine.
     guest.copy_in([b for b in request.binds if b.resolve() != tools.directory.resolve()])
     copied = time.monotonic_ns()
-    # Its root is that of the guest, whatever image the guest booted. Its CPUs are all of the guest's.
+    # The instance has the root directory of the guest, whatever image this is, and all CPUs of the guest.
     own = replace(
         request, tree=Path("/"), environment=replace(request.environment, image=HOST), cpus=(), seat=None
     )
@@ -98,10 +101,10 @@ def _require_fitting(request: InstanceRequest) -> None:
 
 @contextmanager
 def _ended(launched: Launched) -> Iterator[None]:
-    """On exit, end the launcher in the guest, which also ends its instance, and wait until the agent reports
-    the end.
+    """On exit, end the instance and wait until the guest's agent reports its end, for up to END_SECONDS.
 
-    The agent kills processes that do not end in time.
+    SIGTERM is forwarded to nm-box in the guest, which ends the instance. The agent kills processes that do
+    not end in time.
     """
     try:
         yield

@@ -1,5 +1,5 @@
-"""The initramfs of a guest: nm-guest, the kernel modules for disk, network and agent, and the tools. It is
-made once for each kernel and each set of tools."""
+"""Builds the initramfs of a guest: nm-guest as init, the kernel modules for disk, network and agent, and the
+tools. Archives are cached by kernel and tools."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ WANTED = (
     *("xen-blkfront", "xen-netfront"),
     *("tcp_bbr", "tcp_dctcp"),
 )
-"""Names of modules to include, with those that they depend on. Modules that the kernel lacks or has built in
-are left out."""
+"""Names of all kernel modules that a guest may need. Their dependencies are included as well. Modules that
+the kernel does not have, or has built in, are left out."""
 
 LAST = ("mlx5_core", "iavf", "ixgbevf", "igbvf", "vfio", "squashfs", "tcp_bbr", "tcp_dctcp")
-"""Modules that are included only if a guest needs them: they are large, or affect other modules."""
+"""Modules of WANTED that are included only if a guest needs them: they are large, or change the behaviour of
+others."""
 
 _FORMAT = b"2"
-"""Part of the digest of an archive: changes with the way in which archives are made."""
+"""Version of the archives' layout. It is part of their digest, so a new version makes cached archives
+unused."""
 
 USUAL = tuple(m for m in WANTED if m not in LAST)
 
@@ -59,10 +61,11 @@ def kernel_version(kernel: Path) -> str:
 
 
 def modules_of(directory: Path, wanted: Sequence[str]) -> list[Path]:
-    """Return the files of the wanted modules and of all that they depend on, in the order of loading; empty
-    if there are none.
+    """Return the files of the wanted modules and of all modules on which they depend, in the order of
+    loading.
 
-    directory: lib/modules/<version>, with a modules.dep as made by depmod.
+    Returns an empty list if the kernel has none of them, or no modules.dep.
+    directory: lib/modules/<version> of the kernel, with the file modules.dep of depmod.
     """
     needs: dict[str, tuple[str, ...]] = {}
     by_name: dict[str, str] = {}
@@ -94,9 +97,11 @@ def module_name(file: str) -> str:
 
 
 def initramfs(cache: Path, modules: Path | None, tools: Tools, wanted: Sequence[str] = USUAL) -> Path:
-    """Return the archive. It is made unless one with the same digest exists.
+    """Return the path of the archive for a kernel. It is made if the cache does not contain it.
 
-    modules: lib/modules/<version>; None if the kernel has everything built in.
+    cache: directory of the cache.
+    modules: lib/modules/<version> of the kernel; None if the kernel has no modules.
+    wanted: names of the modules.
     """
     files = modules_of(modules, wanted) if modules is not None else []
     own = sorted(p for p in tools.directory.iterdir() if p.is_file())
@@ -114,7 +119,8 @@ def initramfs(cache: Path, modules: Path | None, tools: Tools, wanted: Sequence[
 
 
 def _uncompressed(module: Path) -> bytes:
-    """Return a module as nm-guest loads it. Distributions compress modules in different ways."""
+    """Return the uncompressed content of a module file. Distributions compress modules in different
+    formats."""
     data = module.read_bytes()
     match module.suffix:
         case ".xz":

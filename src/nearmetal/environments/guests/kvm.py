@@ -1,5 +1,5 @@
-"""Checks whether KVM can actually run a guest on this machine. Opening its device is not sufficient proof
-(kernels/box/kvm.c)."""
+"""Checks whether KVM can run a guest on this machine. It runs small guests (kernels/box/kvm.c), because it
+does not suffice that /dev/kvm can be opened."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from ...host import Host
 from ..contract import Tools
 
 PROBE_SECONDS = 240.0
-"""Time for six guests, each of which may take at most 30 s (kernels/box/kvm.c)."""
+"""Time limit in seconds for six guests, each of which takes at most 30 s (kernels/box/kvm.c)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KvmAnswer:
     """Whether KVM can run guests on this machine.
 
-    reason, remedy: empty if it can.
+    reason, remedy: why it cannot, and what helps; empty if it can.
     nanoseconds: duration of one instruction in a virtual machine; None if unknown.
-    tsc_khz: frequency of the machine's time stamp counter; 0 if it has no such counter.
+    tsc_khz: frequency of the machine's time stamp counter in kHz; 0 if it has none.
+    steps: name and result of each step of the check.
     """
 
     works: bool
@@ -33,7 +34,7 @@ class KvmAnswer:
 
 
 def kvm_answer(host: Host, tools: Tools) -> KvmAnswer:
-    """Return whether small guests run to their end on this machine.
+    """Return whether KVM runs small guests to their end on this machine.
 
     The time limit of each guest is in CPU time, so a busy machine gives the same answer. The answer is
     cached, since it does not change while nearmetal runs.

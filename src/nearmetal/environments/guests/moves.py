@@ -19,16 +19,19 @@ CARRIED = (
     Attachment.NONE,
     Attachment.LOOPBACK,
 )
-"""Attachments whose network finds a guest again at another seat, by its announcement."""
+"""Attachments with which a guest can be moved to another seat. On a network, the guest or its hypervisor
+announces its MAC address there, so the switches or bridges send its packets to the new place."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MoveFigures:
-    """What is known about a finished move of a guest.
+    """Times and amounts of a finished move.
 
-    requested, stopped, completed, resumed: in seconds of CLOCK_REALTIME.
-    downtime: seconds, as the hypervisor reports it; None if it does not.
-    copied: the rounds of pre-copy that were seen while they ran.
+    requested, stopped, completed, resumed: times in seconds of CLOCK_REALTIME.
+    downtime: standstill in seconds, as the hypervisor reports it; None if it reports none.
+    sent: bytes of memory sent.
+    rounds: number of passes over the memory; 0 if the hypervisor does not report it.
+    copied: the pre-copy rounds that were observed while they ran.
     """
 
     requested: float
@@ -50,10 +53,12 @@ def moved_as(
     ended: float,
     realtime: float,
 ) -> Moved:
-    """Return a guest that was moved, with what its move took.
+    """Return the result of a move.
 
-    began, ended: times by CLOCK_MONOTONIC, in seconds.
-    realtime: seconds by which CLOCK_REALTIME, the clock of the figures, was ahead of it.
+    instance: the guest at its destination.
+    figures: times and amounts from the hypervisor; their clock is CLOCK_REALTIME.
+    began, ended: start and end of the move in seconds of CLOCK_MONOTONIC.
+    realtime: CLOCK_REALTIME minus CLOCK_MONOTONIC, in seconds.
     """
     return Moved(
         instance=instance,
@@ -70,11 +75,13 @@ def moved_as(
 
 
 def not_moved(error: RunError, line: GuestLine | None, method: Method, *, runs: bool, lost: str) -> RunError:
-    """Return what became of a guest whose move has failed, and end the move of its line.
+    """Return the error of a failed move, whose message says what became of the guest. If the guest continues
+    at its source, also let its agent's connection stay there.
 
-    line: None if the guest takes its line along by itself.
-    runs: whether it continues at its source.
-    lost: why it is lost, if it does not; empty if it had left its source.
+    error: the cause.
+    line: connection to the guest's agent, for which a move was begun; None if the connection does not change.
+    runs: whether the guest continues at its source.
+    lost: why the guest is lost, if it does not continue; empty if it had left its source already.
     """
     if runs:
         if line is not None:
@@ -97,9 +104,12 @@ def phases_of(
     removed: float,
     answered: float,
 ) -> PhaseTimes:
-    """Return seconds by phase.
+    """Return the duration of each phase of a move.
 
-    began, connected: in seconds of CLOCK_REALTIME, as the figures are; the others of CLOCK_MONOTONIC.
+    began, connected: start of the move, and connection to the destination: seconds of CLOCK_REALTIME, as the
+        figures.
+    done, removed, answered: end of the transfer, end of the source, first answer of the moved guest:
+        seconds of CLOCK_MONOTONIC.
     """
     f = figures
     saved = {

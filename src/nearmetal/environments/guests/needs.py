@@ -1,5 +1,5 @@
-"""Requirements of a guest that can be checked before its start: drivers of its kernel, an image of the right
-architecture that is not tied to one machine, a device that may be passed through."""
+"""Checks before the start of a guest: drivers of its kernel, architecture of its image, files that belong to
+one machine only, free memory, and devices of the machine that it uses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CARDS = {Nic.VIRTIO: "virtio_net", Nic.VHOST: "virtio_net", Nic.E1000: "e1000",
 VHOST = Path("/dev/vhost-net")
 _MEMINFO = re.compile(r"^(\w+): +(\d+)", re.MULTILINE)
 _X86_64 = 62
-"""e_machine of ELF for x86-64 (System V ABI, AMD64 supplement)."""
+"""Value of the ELF header field e_machine for x86-64 (System V ABI, AMD64 supplement)."""
 _PROGRAMS = ("bin/sh", "usr/bin/env", "sbin/init")
 _OF_ONE_MACHINE = ("etc/hostname", "etc/machine-id", "etc/udev/rules.d/70-persistent-net.rules")
 VIRTIOFSD_REMEDY = "apt-get install qemu-system-common (Debian 12) or virtiofsd"
@@ -34,9 +34,10 @@ def find_virtiofsd(host: Host) -> str | None:
 
 
 def missing_drivers(modules: Path, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the drivers that a kernel has neither as modules nor built in.
+    """Return which of the wanted drivers a kernel has neither as a module nor built in.
 
-    modules: the kernel's lib/modules/<version>.
+    Returns an empty tuple if the kernel has no list of its drivers.
+    modules: lib/modules/<version> of the kernel.
     """
     known: set[str] = set()
     for name in ("modules.dep", "modules.builtin"):
@@ -51,11 +52,11 @@ def missing_drivers(modules: Path, wanted: tuple[str, ...]) -> tuple[str, ...]:
 def drivers_of(
     settings: GuestSettings, *, shared_root: bool, network: bool, further: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Return the drivers that a guest needs.
+    """Return the names of the drivers that a guest needs.
 
-    shared_root: whether its root is the machine's.
-    network: whether it has a network card.
-    further: those of network_drivers().
+    shared_root: whether the guest uses the root directory of the machine.
+    network: whether the guest has a network card.
+    further: names from network_drivers().
     """
     root = ("virtiofs",) if shared_root else () if settings.disk is not None else ("virtio_blk", "erofs")
     card = (_CARDS[settings.nic],) if network else ()
@@ -63,10 +64,11 @@ def drivers_of(
 
 
 def network_drivers(own: NetworkSettings, inside: Sequence[Environment]) -> tuple[str, ...]:
-    """Return the modules for the TCP congestion controls of a guest and of the instances inside it, and for
-    networks inside it. reno is built into every kernel.
+    """Return the names of the kernel modules for the TCP congestion controls of a guest and of the instances
+    inside it, and for a network between these instances. reno is built into every kernel.
 
     own: settings of the guest's own network.
+    inside: environments of the instances inside the guest.
     """
     joined = any(e.attachment.seated for e in inside)
     controls = (n.congestion_control for n in (own, *(e.network for e in inside)))
@@ -82,11 +84,11 @@ def require_drivers(
     network: bool,
     further: Sequence[str] = (),
 ) -> None:
-    """Check that a kernel has the drivers that such a guest needs.
+    """Check that a kernel has the drivers that a guest needs (drivers_of()).
 
-    modules: None if the kernel's drivers are unknown.
+    modules: lib/modules/<version> of the kernel; None if its drivers are unknown, which are then not checked.
 
-    Raises UnavailableError if it lacks one.
+    Raises UnavailableError if the kernel lacks one.
     """
     wanted = drivers_of(settings, shared_root=shared_root, network=network, further=further)
     missing = missing_drivers(modules, wanted) if modules else ()
@@ -98,9 +100,11 @@ def require_drivers(
 
 
 def require_tree(name: str, tree: Path) -> None:
-    """Check that an image has the architecture of this machine.
+    """Check that the programs of an image are for x86-64.
 
-    Raises UnavailableError if it has another one.
+    name: name of the image, for the message.
+    tree: root directory of the image.
+    Raises UnavailableError if they are for another architecture.
     """
     for program in _PROGRAMS:
         try:
@@ -115,8 +119,8 @@ def require_tree(name: str, tree: Path) -> None:
 
 
 def of_one_machine(tree: Path) -> tuple[str, ...]:
-    """Return the files that tie a tree to one machine: its guests would share a name, an identity or a MAC
-    address."""
+    """Return the files in a tree that should exist on one machine only: all guests from this tree would have
+    the same host name, machine ID or names of network interfaces by MAC address."""
     return tuple(f for f in _OF_ONE_MACHINE if (tree / f).is_file() and (tree / f).stat().st_size > 0)
 
 
@@ -124,10 +128,10 @@ def require_memory(host: Host, what: str, wanted: int, *, huge: bool) -> None:
     """Check that the machine has enough free memory.
 
     what: purpose of the memory, for the message.
-    wanted: bytes.
+    wanted: size of the memory in bytes.
     huge: whether the memory must be in huge pages.
 
-    Raises UnavailableError if it has less.
+    Raises UnavailableError if less is free.
     """
     found = {m[1]: int(m[2]) for m in _MEMINFO.finditer(text_of(host, "/proc/meminfo"))}
     if not found:
@@ -146,8 +150,8 @@ def require_memory(host: Host, what: str, wanted: int, *, huge: bool) -> None:
 def device_helps(
     vhost: Path = VHOST, groups: Path = Path("/sys/kernel/iommu_groups")
 ) -> dict[str, Unavailable | None]:
-    """Return which devices of the machine can be used for guests: None if a device can, else the reason and
-    the remedy."""
+    """Return, by kind of device ('guest nic vhost', 'guest vfio'), why guests cannot use devices of the
+    machine; None for a kind that they can use."""
     iommu = groups.is_dir() and any(groups.iterdir())
     no_iommu = Unavailable(
         reason="the machine has no IOMMU, or it is switched off",
@@ -157,7 +161,7 @@ def device_helps(
 
 
 def require_vhost(device: Path = VHOST) -> None:
-    """Check that the kernel can itself move the frames of guests (vhost).
+    """Check that the kernel can transfer the network packets of guests itself (vhost-net).
 
     Raises UnavailableError if it cannot.
     """
@@ -174,8 +178,9 @@ def _no_vhost(device: Path) -> Unavailable | None:
 
 
 def require_device(address: str, devices: Path = Path("/sys/bus/pci/devices")) -> None:
-    """Check that a PCI device can be passed through (Documentation/driver-api/vfio.rst).
+    """Check that a PCI device can be passed through to a guest (Documentation/driver-api/vfio.rst).
 
+    address: PCI address, with or without the domain.
     Raises UnavailableError if it cannot.
     """
     device = devices / (address if address.count(":") == 2 else f"0000:{address}")

@@ -1,5 +1,5 @@
-"""Backend libvirt: virtual machines started by libvirt's daemon, by its XML and its commands.
+"""Backend libvirt: virtual machines that a daemon of libvirt runs, controlled by domain XML and virsh.
 
-Its guests have the disks, boot and settings of the backend qemu, which it imports. It must not import the
+Disks, boot and settings of its guests are those of the backend qemu, which it imports. It must not import the
 backend xen.
 """

@@ -1,5 +1,5 @@
-"""Backend libvirt: the guests of backend qemu as transient domains of libvirt, for sites that run their
-guests with libvirt."""
+"""Backend libvirt: runs the same guests as backend qemu, but as transient domains of libvirt, for sites that
+use libvirt."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ from .tap import joined, tap
 from .xml import DomainPlan, domain_xml
 
 LIBVIRT_STEP = "libvirt"
-"""Name of a phase: seconds from the request for the domain until its vCPUs run."""
+"""Key of Instance.phases: seconds from the request for the domain until its vCPUs run."""
 
 
 class Libvirt:
-    """Supports the attachments none, loopback and user and, as root, networks built by nearmetal except
-    macvtap."""
+    """Backend libvirt. It supports the attachments none, loopback and user and, as root, networks built by
+    nearmetal except macvtap."""
 
     name = "libvirt"
     uses_kvm = True
@@ -82,8 +82,8 @@ class Libvirt:
     costs = COSTS
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        """Check a daemon that answers, or start one. No guest is started, since only an image provides a
-        kernel for it."""
+        """Check that a daemon of libvirt answers; if none does, start one for the check. No guest is started,
+        because that needs the kernel of an image."""
         found = qemu_answer(host, tools)
         if isinstance(found, Unavailable):
             return found
@@ -123,7 +123,8 @@ class Libvirt:
         return migrated(host, tools, instance, request)
 
     def enable_moves(self, instance: Instance) -> None:
-        """See moving.EnablesMoves. libvirt sets the capabilities itself once it moves a guest."""
+        """See moving.EnablesMoves. This changes QEMU only for the time before a move: libvirt sets the
+        capabilities that a move needs itself."""
         assert isinstance(instance, LibvirtGuest)
         wanted = [{"capability": name, "state": True} for name in sorted(EVERY_CAPABILITY)]
         words = {"execute": "migrate-set-capabilities", "arguments": {"capabilities": wanted}}
@@ -148,9 +149,10 @@ class Libvirt:
 
 
 def _require_expressible(host: Host, request: InstanceRequest) -> None:
-    """Check that libvirt supports the settings, and that nearmetal runs as root if a tap is needed.
+    """Check that libvirt supports the settings of the guest, and that nearmetal runs as root if a tap is
+    needed.
 
-    Raises UnavailableError if not.
+    Raises UnavailableError if one of these checks fails.
     """
     name = request.environment.name
     for key, why in not_by_libvirt(settings_of(request), request.environment.attachment):
@@ -162,10 +164,11 @@ def _require_expressible(host: Host, request: InstanceRequest) -> None:
 
 
 def require_rights(daemon: Daemon, settings: GuestSettings, name: str) -> None:
-    """Check that the settings need no privileges that a daemon started by nearmetal lacks: huge pages, and
-    locked memory for a device.
+    """Check that the daemon has the privileges that the settings need. A daemon started by nearmetal cannot
+    use huge pages, nor lock the memory that a passed-through device needs.
 
-    Raises UnavailableError if they do.
+    name: name of the environment, for the message.
+    Raises UnavailableError if the daemon lacks a privilege.
     """
     needed = "huge_pages" if settings.huge_pages else "vfio" if settings.vfio is not None else ""
     if daemon.own and needed:
@@ -202,7 +205,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Guest
             )
         )
         card = stack.enter_context(tap(host, request.label)) if request.seat is not None else ""
-        # As late as possible: a daemon of nearmetal's ends by itself when idle, and making disks takes long.
+        # As late as possible: making disks takes long, and a daemon started by nearmetal ends when idle.
         uri = settings_for(request.environment).uri
         daemon = stack.enter_context(reached(host, tools, uri, request.label, state, base.cache))
         require_rights(daemon, settings, request.environment.name)

@@ -1,7 +1,8 @@
-"""The daemons of libvirt, used through virsh: a running one, or else a session daemon started by nearmetal.
+"""Access to the daemons of libvirt by virsh. nearmetal uses a running daemon; if none answers, it starts a
+session daemon.
 
-The latter keeps all its files in a directory of nearmetal, and runs as long as one guest. This module also
-finds the domains of nearmetal in any daemon."""
+A session daemon of nearmetal keeps all its files in a directory of nearmetal, and runs only as long as its
+one guest. This module also lists and destroys domains of all daemons, as leftovers of killed runs."""
 
 from __future__ import annotations
 
@@ -34,25 +35,28 @@ START_REMEDY = "systemctl start virtqemud.socket, or libvirtd; or take guest: ur
 ASK_SECONDS = 60.0
 """Time limit of a request, in seconds. At the first request, a daemon probes every QEMU that it finds."""
 LIST_SECONDS = 10.0
-"""Time limit of a search: a daemon that hangs must not delay a run for longer."""
+"""Time limit of listing domains, in seconds. A daemon that hangs must not delay a run for longer."""
 PROGRAMS = ("virtqemud", "libvirtd")
 IDLE_SECONDS = 10
-"""Seconds after which nearmetal's own daemon ends by itself without guest and client, in case nearmetal was
-killed."""
+"""Seconds after which a daemon of nearmetal exits if it has neither a guest nor a client. This removes it if
+nearmetal was killed."""
 CONFIGURATION = 'stdio_handler = "file"\nsecurity_driver = "none"\n'
 NOTE = "libvirt"
-"""The file in a state directory that names the daemon of its guest."""
+"""Name of the note in an instance's state directory: a file with the URI of the daemon that runs its
+guest."""
 LONGEST_PLACE = 40
-"""Maximum length of the path of a directory below which libvirt makes sockets: their paths must fit into
-sockaddr_un."""
+"""Maximum length of the path of a directory below which libvirt makes sockets. The paths of the sockets must
+fit into sockaddr_un."""
 _DIRECTORIES = {"XDG_RUNTIME_DIR": "r", "XDG_CONFIG_HOME": "c", "XDG_CACHE_HOME": "k"}
-"""Environment variables by which a user's daemon finds its directories, with short names for these."""
+"""Environment variables that set the directories of a user's daemon -> short names for these directories."""
 _ANOTHER = 1
-"""A uid and gid that is neither root nor the one that the kernel shows for unmapped users."""
+"""Number used as uid and gid in a user namespace: neither 0 (root) nor the ID that the kernel shows for
+unmapped users."""
 _LOOK_AGAIN = 0.005
 _END_SECONDS = 20.0
 QUIET = {"LIBVIRT_AUTOSTART": "0", "LC_ALL": "C"}
-"""Variables of virsh: a user's virsh would otherwise start a daemon that stays."""
+"""Environment variables for virsh. Without LIBVIRT_AUTOSTART=0, virsh would start a user's daemon, which
+stays."""
 _GONE = ("failed to get domain", "Domain not found", "domain is not running")
 _ERROR = re.compile("^error:", re.MULTILINE)
 
@@ -62,8 +66,8 @@ class Daemon:
     """A libvirt daemon that answers.
 
     own: whether nearmetal has started it.
-    security: security models by which it would label files of guests.
-    pids: directory of the files with the PIDs of its guests; None if it is not nearmetal's own.
+    pids: directory of the PID files of its guests; None if nearmetal has not started it.
+    security: security models, such as 'selinux', by which it would relabel the files of guests.
     """
 
     uri: str
@@ -88,14 +92,15 @@ def ask(
 
 
 def has_failed(output: str) -> bool:
-    """Return whether virsh reports an error; other messages are warnings."""
+    """Return whether virsh's standard error contains an error. Other messages are warnings."""
     return _ERROR.search(output) is not None
 
 
 def find_virsh_message(output: str) -> str:
-    """Return why virsh failed. virsh first prints which operation failed, and then the reason.
+    """Return the reason why virsh failed, from its output.
 
-    If several commands failed, the first counts.
+    virsh prints two errors for a failure: the operation that failed, and then the reason. If several commands
+    have failed, the reason of the first one is returned.
     """
     parts = _ERROR.split(output)
     errors = [" ".join(e.split()) for e in parts[1:] or parts if e.strip()]
@@ -103,14 +108,15 @@ def find_virsh_message(output: str) -> str:
 
 
 def missing_programs(host: Host) -> Unavailable | None:
-    """Return Unavailable if virsh is missing. A daemon program is needed only if no daemon answers."""
+    """Return Unavailable if virsh is missing; else None. The program of a daemon is needed only if no daemon
+    answers, so it is not checked here."""
     if host.which("virsh") is None:
         return Unavailable(reason="virsh is not installed", remedy=REMEDY)
     return None
 
 
 def usual_uri(host: Host) -> str:
-    """Return the URI of the daemon for the current user."""
+    """Return the default URI: of the system daemon for root, of the session daemon for other users."""
     return SYSTEM if host.is_root() else SESSION
 
 
@@ -118,14 +124,16 @@ def usual_uri(host: Host) -> str:
 def reached(
     host: Host, tools: Tools, requested: str | None, label: str, state: Path, cache: Path | None
 ) -> Iterator[Daemon]:
-    """Yield a daemon. If nearmetal started it, it is stopped on exit.
+    """Yield the daemon for a guest: the one that answers at a URI or, if none does, one that runs until exit.
 
-    requested: the URI of a daemon; None for the default.
-    state: the instance's directory, where the daemon is recorded.
-    cache: directory for the results of the QEMU probes of a daemon started by nearmetal.
+    requested: URI; None for the default.
+    state: state directory of the instance, in which a note names the daemon.
+    cache: directory in which a daemon started here keeps the results of its QEMU probes; None to discard
+        them.
 
-    Raises UnavailableError if the requested daemon does not answer, RunError if nearmetal's own does not
-    start.
+    Raises UnavailableError if a requested daemon, except the default session daemon, does not answer, or if
+    no daemon is installed.
+    Raises RunError if the daemon of nearmetal does not start.
     """
     uri = requested or usual_uri(host)
     answer = ask(host, uri, "capabilities")
@@ -143,9 +151,10 @@ def reached(
 def elsewhere(
     host: Host, tools: Tools, label: str, state: Path, cache: Path | None, netns: str | None
 ) -> Iterator[Daemon]:
-    """Start a daemon until exit to which libvirt moves domains of any other, as if it were on another host.
+    """Run a daemon of nearmetal until exit, to which libvirt can move domains from any other daemon. It has a
+    host name of its own, because libvirt moves domains only between different hosts.
 
-    netns: network namespace for it and its guest; None for that of the machine.
+    netns: path of the network namespace for the daemon and its guest; None for that of the machine.
     Raises UnavailableError or RunError.
     """
     net = [] if netns is None else ["--netns", netns]
@@ -165,9 +174,9 @@ def _security(answer: Completed) -> tuple[str, ...]:
 def _own_daemon(
     host: Host, tools: Tools, label: str, state: Path, cache: Path | None, around: Sequence[str]
 ) -> Iterator[Daemon]:
-    """Start a daemon until exit.
+    """Run a session daemon of nearmetal until exit. Its arguments are those of reached().
 
-    around: words in front of its command.
+    around: command prefix of the daemon.
     """
     program = _program(host)
     if program is None:
@@ -181,7 +190,8 @@ def _own_daemon(
         if cache is not None:
             _keep_findings(findings, cache)
         output = place / "said"
-        # It is not killed with nearmetal, so that the guard of its guest can end the guest first.
+        # The daemon is not killed together with nearmetal, so that the guard (domain.guarded) can destroy the
+        # guest first.
         reaper = [tools / "nm-box", "reap", "--"]
         daemon = host.start(
             [*reaper, *around, *_as_user(host), program, "--timeout", str(IDLE_SECONDS)],
@@ -210,8 +220,11 @@ def _own_daemon(
 
 
 def _end(daemon: Process, name: str) -> None:
-    """End the daemon. The daemon process is killed alone first, so that its reaper can still collect its exit
-    status."""
+    """Kill a daemon, then its reaper (nm-box reap).
+
+    daemon: process of the reaper. It lives on while the daemon is killed, so that it can reap the daemon.
+    name: name of the daemon's program.
+    """
     with contextlib.suppress(ProcessLookupError, TimeoutError):
         pid = processes.descendant(daemon.pid, name)
         if pid is not None:
@@ -221,10 +234,11 @@ def _end(daemon: Process, name: str) -> None:
 
 
 def _as_user(host: Host) -> list[str]:
-    """Return the command that starts a daemon as an ordinary user.
+    """Return the command prefix that starts a daemon as an ordinary user; empty if nearmetal runs without
+    root.
 
-    Root's daemon would use the directories of the machine's daemon. In a user namespace in which root has
-    another user ID, it uses the directories of a user, with the same access to files.
+    A daemon of root would use the directories of the machine's own daemon. In a user namespace that maps root
+    to another user ID, the daemon uses the directories of a user, and still has root's access to files.
     """
     if not host.is_root():
         return []
@@ -232,8 +246,11 @@ def _as_user(host: Host) -> list[str]:
 
 
 def _keep_findings(directory: Path, cache: Path) -> None:
-    """Store the results of libvirt's QEMU probes. Probing takes seconds, and the results are valid until
-    QEMU, kernel or libvirt change."""
+    """Let a daemon keep the results of its QEMU probes in the cache of nearmetal. A probe takes seconds, and
+    libvirt itself discards the results when QEMU, kernel or libvirt change.
+
+    directory: cache directory of the daemon.
+    """
     kept = cache / "libvirt"
     kept.mkdir(parents=True, exist_ok=True, mode=0o700)
     (directory / "libvirt" / "qemu").mkdir(mode=0o700)
@@ -241,30 +258,32 @@ def _keep_findings(directory: Path, cache: Path) -> None:
 
 
 def _program(host: Host) -> str | None:
-    """Return the program of a daemon. /usr/sbin is searched too, since it is seldom in the $PATH of users."""
+    """Return the path of a daemon's program; None if none is installed. /usr/sbin is searched too, since it
+    is often missing in the $PATH of users."""
     names = (name for p in PROGRAMS for name in (p, f"/usr/sbin/{p}"))
     return next((found for name in names if (found := host.which(name)) is not None), None)
 
 
 def place_name(label: str) -> str:
-    """Return a short unique name that begins like the label, so that it shows to which run it belongs."""
+    """Return a name for the daemon's directory that is short enough for LONGEST_PLACE: the label, or its
+    beginning and a checksum. It shows to which run the directory belongs."""
     return (
         label if len(label) + len("/tmp/") <= LONGEST_PLACE else f"{label[:24]}-{crc32(label.encode()):08x}"
     )
 
 
 def kept_domains(host: Host, *, noted: bool = False) -> tuple[str, ...]:
-    """Return the names of all domains of the daemons on this machine, running or not; empty if no daemon
-    answers.
+    """Return the names of all domains, running or not, of the known daemons on this machine; empty if no
+    daemon answers.
 
-    noted: ask only daemons that instances have recorded, because a request may start a daemon through its
-        socket.
+    noted: query only daemons that are named in notes of instances (NOTE). A query of the default daemon may
+        start it, through systemd's socket activation.
     """
     return tuple(dict.fromkeys(name for uri in _known(host, noted=noted) for name in _domains(host, uri)))
 
 
 def destroy_domain(host: Host, name: str) -> None:
-    """Destroy a domain, whichever daemon has it. Harmless if it is gone.
+    """Find the daemon that has a domain, and destroy the domain there. Harmless if the domain is gone.
 
     Raises RunError.
     """
@@ -275,7 +294,7 @@ def destroy_domain(host: Host, name: str) -> None:
 
 
 def destroy(host: Host, uri: str, name: str) -> None:
-    """Destroy a transient domain, and remove libvirt's log of it. Harmless if it is gone.
+    """Destroy a transient domain, and remove libvirt's log file of it. Harmless if the domain is gone.
 
     Raises RunError.
     """
@@ -294,7 +313,11 @@ def _domains(host: Host, uri: str) -> tuple[str, ...]:
 
 
 def _known(host: Host, *, noted: bool = False) -> tuple[str, ...]:
-    """Return the daemons that instances have recorded and, last, the default one."""
+    """Return the URIs of the daemons in notes of instances and, unless noted, the default URI as the last
+    one.
+
+    Empty if virsh is not installed.
+    """
     uris = [uri for uri in runtime.own_notes(NOTE) if re.fullmatch(URI, uri)]
     if not noted:
         uris.append(usual_uri(host))
@@ -302,8 +325,8 @@ def _known(host: Host, *, noted: bool = False) -> tuple[str, ...]:
 
 
 def _log_directory(uri: str) -> Path:
-    """Return the directory of QEMU's logs by libvirt's defaults. Logs of nearmetal's own daemon are removed
-    with its directory."""
+    """Return libvirt's default directory for the logs of QEMU. A daemon of nearmetal logs to another
+    directory, which is removed with the daemon."""
     if urlsplit(uri).path == urlsplit(SYSTEM).path:
         return Path("/var/log/libvirt/qemu")
     return runtime.user_cache() / "libvirt/qemu/log"

@@ -1,6 +1,7 @@
-"""A transient domain of libvirt from creation to end.
+"""Creates a transient domain of libvirt, and destroys it on exit.
 
-A guard destroys the domain if nearmetal is killed. libvirt's own way, autodestroy, forbids to move it.
+A guard process destroys the domain if nearmetal is killed. libvirt's flag autodestroy is not used, because
+such a domain cannot be moved.
 """
 
 from __future__ import annotations
@@ -25,16 +26,20 @@ FILE = "domain.xml"
 _THREADS = '{"execute":"query-cpus-fast"}'
 _SAID, _ERRORS = "virsh.txt", "virsh-errors.txt"
 GUARD = 'first=$1 last=$2; shift 2; "$@" "$first" && read -r end; exec "$@" "$last" >/dev/null 2>&1'
-"""Shell script that runs a command of virsh, and a last one when its input ends, or at once if the first has
-failed."""
+"""Shell script of the guard. Arguments: a command of virsh, a last command of virsh, the virsh command line.
+
+It runs the first command. Then it waits for the end of its standard input, and runs the last command. If the
+first command fails, it runs the last one at once."""
 _LOOK_AGAIN = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
 class Domain:
-    """A running domain.
+    """A domain that exists at a daemon.
 
-    threads: thread IDs of its vCPUs, by number.
+    uri: URI of the daemon.
+    process: process of its QEMU.
+    threads: thread IDs of its vCPUs on the machine, in the order of the vCPUs.
     """
 
     host: Host
@@ -44,7 +49,7 @@ class Domain:
     threads: tuple[int, ...]
 
     def resume(self) -> None:
-        """Let its vCPUs run.
+        """Let the vCPUs of the paused domain run.
 
         Raises RunError.
         """
@@ -62,9 +67,10 @@ class Domain:
 def made(host: Host, daemon: Daemon, name: str, xml: str, state: Path) -> Iterator[Domain]:
     """Create a paused domain, and destroy it on exit.
 
-    state: the instance's directory.
+    xml: description of the domain.
+    state: state directory of the instance.
 
-    Raises RunError with libvirt's message.
+    Raises RunError, with libvirt's message, if the domain cannot be created.
     """
     (state / FILE).write_text(xml)
     output, errors = state / _SAID, state / _ERRORS
@@ -84,9 +90,12 @@ def made(host: Host, daemon: Daemon, name: str, xml: str, state: Path) -> Iterat
 
 @contextmanager
 def guarded(host: Host, uri: str, name: str, state: Path, first: str) -> Iterator[Process]:
-    """Run a command of virsh, and destroy a domain if nearmetal is killed before exit.
+    """Run a guard until exit: it runs a command of virsh, and destroys a domain if nearmetal is killed.
 
-    first: command, which runs in the directory of the instance.
+    Yields the process of the guard. Its output goes to files in the state directory.
+    name: name of the domain.
+    state: state directory of the instance, in which virsh runs.
+    first: the command of virsh.
     """
     reader, writer = os.pipe()
     try:
@@ -110,7 +119,10 @@ def guarded(host: Host, uri: str, name: str, state: Path, first: str) -> Iterato
 
 
 def threads_of(host: Host, uri: str, name: str) -> tuple[int, ...]:
-    """Return the thread IDs of the vCPUs of a domain. Raises RunError."""
+    """Return the thread IDs of a domain's vCPUs on the machine, in the order of the vCPUs.
+
+    Raises RunError if QEMU does not report them.
+    """
     done = ask(host, uri, "qemu-monitor-command", name, _THREADS)
     found = _threads_in(done.stdout)
     if not found:
@@ -119,7 +131,8 @@ def threads_of(host: Host, uri: str, name: str) -> tuple[int, ...]:
 
 
 def _threads_in(said: str) -> tuple[int, ...]:
-    """Return the thread IDs in the answer of QEMU; none if it is not there."""
+    """Parse the thread IDs from virsh's output, which contains QEMU's answer in JSON; empty if the answer is
+    missing."""
     for line in said.splitlines():
         with contextlib.suppress(ValueError, KeyError):
             found = sorted(json.loads(line)["return"], key=lambda c: int(c["cpu-index"]))
@@ -128,13 +141,18 @@ def _threads_in(said: str) -> tuple[int, ...]:
 
 
 def _destroy(host: Host, uri: str, name: str) -> None:
-    """Destroy a domain. If the daemon fails, the domain is ended later by its PID."""
+    """Destroy a domain, and ignore errors: its process is ended by its PID as well."""
     with contextlib.suppress(RunError):
         destroy(host, uri, name)
 
 
 def _threads(client: Process, output: Path, errors: Path) -> tuple[int, ...]:
-    """Return the thread IDs of the vCPUs, which QEMU reports as soon as it runs."""
+    """Wait until QEMU has reported the thread IDs of its vCPUs, and return them.
+
+    client: the virsh process that creates the domain and queries QEMU.
+    output, errors: files with its standard output and its standard error.
+    Raises RunError if the domain is not created, or at the time limit ASK_SECONDS.
+    """
     end = time.monotonic() + ASK_SECONDS
     while True:
         if found := _threads_in(output.read_text()):

@@ -1,4 +1,4 @@
-"""Move a guest of libvirt to a daemon of nearmetal's own at another seat, by `virsh migrate`."""
+"""Moves a guest of libvirt by `virsh migrate` to a second daemon, which nearmetal starts at another seat."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ COSTS = Costs(
     setup=Estimate(0.2, 0.7, 3.0),
     bandwidth=Estimate(1.2e8, 5e8, 4e9),
 )
-"""Of a move on one machine, with the start of a daemon and of a second QEMU."""
+"""Costs of a move on one machine, including the start of a daemon and of a second QEMU."""
 MIB = 1 << 20
 _LOOK_AGAIN = 0.005
 _LOOK_AT_ROUNDS = 1.0
-"""Seconds between two reports of a move: virsh takes 12 ms of a CPU for each."""
+"""Seconds between two queries of a move's progress. virsh uses 12 ms of CPU time for each query."""
 USERFAULTFD = Path("/proc/sys/vm/unprivileged_userfaultfd")
 _EVENT = re.compile(r"event (\w+) at (\d+\.\d+) for domain '([^']*)': (.*)$", re.MULTILINE)
 _READY = "listening"
@@ -60,10 +60,11 @@ _FROM, _TO = "source-events.txt", "target-events.txt"
 
 @dataclass(frozen=True, kw_only=True)
 class LibvirtGuest(QemuGuest):
-    """A running guest of libvirt, with what it is moved by.
+    """A running guest of libvirt that can be moved.
 
-    domain: its name at the daemon.
-    seat: what its place on the network needs; closed when it has left.
+    daemon: the daemon that runs it.
+    domain: name of its domain at this daemon.
+    seat: clean-up of its connection to the network; must be closed after the guest has left this place.
     """
 
     daemon: Daemon
@@ -101,7 +102,7 @@ def unmovable(environment: Environment, method: Method) -> Unavailable | None:
 
 @contextmanager
 def migrated(host: Host, tools: Tools, guest: LibvirtGuest, to: MoveRequest) -> Iterator[Moved]:
-    """Move a guest, which runs at its destination until exit. See moving.Migrates.migrate."""
+    """Move a guest to a second daemon, where it runs until exit; see moving.Migrates.migrate."""
     environment = guest.request.environment
     if (why := unmovable(environment, to.method)) is not None:
         raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
@@ -183,10 +184,10 @@ def migrated(host: Host, tools: Tools, guest: LibvirtGuest, to: MoveRequest) -> 
 
 @dataclass(kw_only=True)
 class _Move:
-    """A move while it happens.
+    """A move in progress.
 
-    daemon, state, groups: of the destination.
-    process: the second QEMU, as soon as it is known.
+    daemon, state, groups: daemon, state directory and control groups of the destination.
+    process: process of the second QEMU; None until it is found.
     """
 
     host: Host
@@ -206,7 +207,12 @@ class _Move:
         return self.to.destination.label
 
     def write_xml(self, plan: GuestPlan, there: InstanceRequest, seat: ExitStack) -> None:
-        """Write what the domain has at its destination, and take its place on the network there."""
+        """Write the XML of the domain for its destination, and connect a tap to the network there if the
+        guest has a network.
+
+        there: request for the destination.
+        seat: receives the clean-up of the tap.
+        """
         guest, card = self.guest, ""
         if there.seat is not None and plan.place is not None:
             taken_place(self.host, self.tools, there.seat, there.environment.attachment)
@@ -228,8 +234,10 @@ class _Move:
         (self.state / _XML).write_text(domain_xml(wanted))
 
     def follow(self, progress: MoveProgress, line: GuestLine) -> MoveFigures:
-        """Move the domain, and return when it runs at its destination and the source is not needed any more.
+        """Move the domain, and return when it runs at its destination and the source is no longer needed.
 
+        progress: is updated during the move, as in qemu.moving.move().
+        line: connection to the guest's agent, which is switched to the destination when the guest runs there.
         Raises RunError; NotConvergedError if pre-copy took too long.
         """
         to, source = self.to, self.guest.daemon.uri
@@ -254,7 +262,7 @@ class _Move:
                     if aborted:
                         break
                     aborted, end = True, time.monotonic() + LAST_SECONDS
-                    if not progress.committed:  # it may complete before it is aborted
+                    if not progress.committed:  # the move may complete before it is aborted
                         ask(self.host, source, "domjobabort", self.guest.domain)
                 time.sleep(_LOOK_AGAIN)
             if status != 0:
@@ -271,14 +279,18 @@ class _Move:
         return self._figures(requested)
 
     def find(self, pid: int) -> ForeignProcess:
-        """Return the second QEMU, whose PID is known, in the control groups of the destination."""
+        """Return the process of the second QEMU. At the first call, put it into the control groups of the
+        destination.
+
+        pid: PID of this QEMU.
+        """
         if self.process is None:
             self.process = ForeignProcess(pid)
             cgroups.take(self.groups, pid)
         return self.process
 
     def end(self) -> None:
-        """End the second QEMU, if there is one."""
+        """End the second QEMU and its domain, if they exist."""
         if self.process is not None:
             with self.process:
                 return
@@ -286,8 +298,8 @@ class _Move:
             destroy(self.host, self.daemon.uri, self.there)
 
     def _look(self, progress: MoveProgress, line: GuestLine) -> bool:
-        """Take note of the second QEMU, and hand the agent's line over as soon as the guest runs there.
-        Return whether it does."""
+        """Check the progress of the move once: find the second QEMU, and switch the agent's connection to it
+        as soon as the guest runs there. Return whether it has been switched."""
         assert self.daemon.pids is not None
         if self.process is None and (pid := read_pid(self.daemon.pids / f"{self.there}.pid")) is not None:
             self.find(pid)
@@ -297,7 +309,7 @@ class _Move:
         return self._switched
 
     def _note_round(self) -> None:
-        """Add the round that libvirt reports. What is left is largest when a round begins."""
+        """Query libvirt, and record the current pre-copy round; see qemu.moving._note_round()."""
         report = self._report(self.guest.daemon.uri, self.guest.domain)
         number, left = report.get("memory_iteration", 0), report.get("memory_remaining", 0)
         if number:
@@ -306,7 +318,10 @@ class _Move:
             self._copied[number] = CopyRound(left=max(known.left, left), throttle=throttle)
 
     def _report(self, *where: str) -> Mapping[str, int]:
-        """Return the figures of a move. where: options, the URI of a daemon and the name there."""
+        """Return the integer figures of a move from `virsh domjobinfo`, by name.
+
+        where: options of domjobinfo, then the URI of a daemon and the name of the domain there.
+        """
         *options, uri, name = where
         said = ask(self.host, uri, "domjobinfo", *options, "--rawstats", name).stdout
         return {key: int(value) for key, value in re.findall(r"^(\w+): (\d+)$", said, re.MULTILINE)}
@@ -322,7 +337,12 @@ class _Move:
         return virsh_argv(self.guest.daemon.uri, ["migrate", *MOVE_OPTIONS[to.method], *words])
 
     def _listen(self, stack: ExitStack, uri: str, file: str) -> None:
-        """Write the events of QEMU's monitors to a file until the stack is closed."""
+        """Write the events of all QEMU monitors of a daemon to a file, by `virsh qemu-monitor-event`, until
+        the stack is closed.
+
+        uri: URI of the daemon.
+        file: name of the file in the state directory.
+        """
         argv = virsh_argv(uri, [f"echo {_READY}; qemu-monitor-event --loop"])
         listener = self._run(file, file, argv)
         stack.callback(listener.kill)
@@ -375,8 +395,8 @@ class _Move:
 
 
 def events(said: str) -> dict[str, float]:
-    """Return the last time of each event that `virsh qemu-monitor-event` has printed, in seconds of
-    CLOCK_REALTIME. The name of an event of a migration contains its status."""
+    """Parse the output of `virsh qemu-monitor-event`: name of an event -> its last time, in seconds of
+    CLOCK_REALTIME. The name of a migration event includes the status, such as 'MIGRATION completed'."""
     found = {}
     for name, at, _, facts in _EVENT.findall(said):
         status = re.search(r'"status":"([\w-]+)"', facts) if name == "MIGRATION" else None
@@ -393,9 +413,12 @@ def _failed(
     state: Path,
     progress: MoveProgress,
 ) -> RunError:
-    """Let the guest continue at its source after its move has failed, and return what is to be said.
+    """Let a guest continue at its source after a failed move, and return the error to raise.
 
-    The second QEMU has ended. A guest that may have run there does not continue at its source.
+    The second QEMU must have ended. A guest that may have run there does not continue at its source.
+
+    error: the cause.
+    state: state directory of the destination, with the log of events.
     """
     committed = progress.committed or "RESUME" in events(read_log(state / _TO))
     uri, name = guest.daemon.uri, guest.domain

@@ -11,8 +11,9 @@ from ...model.environments.guest import GuestSettings, MachineType, StartFrom
 from ...model.keys import key_or, matching
 
 URI = r"^qemu(\+unix)?:///(system|session)(\?socket=/[^?#&;\s]+)?$"
-"""Pattern of the URIs of libvirt daemons on this machine. All other transports run a command or connect to
-another machine, so they are rejected. So is ";", which also separates parameters for libvirt."""
+"""Pattern of the allowed URIs: those of libvirt daemons on this machine. Other transports are rejected
+because they run a command or connect to another machine. ";" is rejected because libvirt would take it as the
+beginning of another parameter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,8 @@ def not_by_libvirt(settings: GuestSettings, attachment: Attachment) -> Iterator[
 
 
 def misfits(environment: Environment, _given: Collection[KeyPath]) -> Misfits:
-    """Yield the unsupported settings of an environment in a study file, without its attachment."""
+    """Yield the settings of an environment in a study file that libvirt does not support, except its
+    attachment, each with the reason."""
     for name, why in not_by_libvirt(environment.guest or GuestSettings(), environment.attachment):
         if name != "attachment":
             yield ("guest", name), why

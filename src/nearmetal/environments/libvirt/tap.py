@@ -1,8 +1,8 @@
-"""The tap of a guest that libvirt starts.
+"""Makes the tap of a guest that libvirt starts.
 
-A daemon opens the tap by name, in the network namespace of the machine. The tap is then moved to the guest's
-network namespace, where nm-box would have created it (kernels/box/tap.c). QEMU keeps it open and is not
-affected."""
+The machine's daemon opens a tap by its name, which must be in the network namespace of the daemon. Afterwards
+the tap is moved to the network namespace of the guest's seat. QEMU keeps it open and is not affected. (For
+guests of backend qemu, nm-box makes the tap in that namespace: kernels/box/tap.c.)"""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ SECONDS = 60.0
 
 
 def tap_name(label: str) -> str:
-    """Return a name of at most 15 characters, which is the kernel's limit."""
+    """Return a name for the tap of an instance. It is shorter than the kernel's limit of 15 characters.
+
+    label: label of the instance.
+    """
     return f"nmlv{crc32(label.encode()):08x}"
 
 
 @contextmanager
 def tap(host: Host, label: str) -> Iterator[str]:
-    """Make a new tap in the current network namespace and yield its name. On exit it is removed if it still
-    exists there.
+    """Make a tap in the current network namespace, and yield its name. On exit, it is removed if it is still
+    in this namespace.
 
     Raises RunError.
     """
@@ -45,10 +48,11 @@ def tap(host: Host, label: str) -> Iterator[str]:
 
 @contextmanager
 def joined(host: Host, name: str, seat: Seat, place: GuestInterface) -> Iterator[None]:
-    """Connect the tap to the bridge in a guest's network namespace until exit. No other guest may use that
-    namespace.
+    """Move a tap to the network namespace of a seat and connect it to the bridge there. It is removed on
+    exit.
 
-    Raises RunError.
+    place: network interface inside the guest, whose MTU the tap gets.
+    Raises RunError if this fails, or another guest uses the seat.
     """
     inside = ["nsenter", f"--net={seat.netns}", "--"]
     with _taken(seat):
@@ -63,10 +67,12 @@ def joined(host: Host, name: str, seat: Seat, place: GuestInterface) -> Iterator
 
 @contextmanager
 def tap_at(host: Host, label: str, seat: Seat, place: GuestInterface) -> Iterator[str]:
-    """Make a tap until exit for a daemon that runs in a guest's network namespace, and connect it to the
-    bridge there. Yields its name.
+    """Make a tap in the network namespace of a seat, in which a daemon runs, and connect it to the bridge
+    there.
+    Yields its name. It is removed on exit.
 
-    Raises RunError.
+    place: network interface inside the guest, whose MTU the tap gets.
+    Raises RunError if this fails, or another guest uses the seat.
     """
     inside = ["nsenter", f"--net={seat.netns}", "--"]
     name = tap_name(label)
@@ -82,9 +88,10 @@ def tap_at(host: Host, label: str, seat: Seat, place: GuestInterface) -> Iterato
 
 @contextmanager
 def _taken(seat: Seat) -> Iterator[None]:
-    """Reserve a guest's network namespace until exit, with the name that nm-box uses for QEMU.
+    """Reserve the interface of a seat for one guest until exit. The reservation is an abstract Unix socket,
+    which nm-box also binds for guests of backend qemu.
 
-    Raises RunError if another guest uses it.
+    Raises RunError if another guest has reserved it.
     """
     with ExitStack() as stack:
         try:

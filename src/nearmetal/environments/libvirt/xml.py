@@ -1,5 +1,6 @@
-"""The domain XML of a guest: the same machine as in qemu/argv.py, with the same devices on its root bus. No
-I/O. (https://libvirt.org/formatdomain.html)"""
+"""Builds the domain XML of a guest (https://libvirt.org/formatdomain.html). No I/O.
+
+The guest is the same as by qemu/argv.py, with the same devices on the root bus."""
 
 from __future__ import annotations
 
@@ -16,23 +17,25 @@ from ..qemu.argv import AGENT, TB_CACHE, GuestPlan, QemuDisk, Wire
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 FIRST_SLOT = 2
-"""First slot used. libvirt reserves slot 1 of q35 for a graphics card."""
+"""First PCI slot used for a device. libvirt reserves slot 1 of machine q35 for a graphics card."""
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML cannot contain, however written (XML 1.0, Char)."""
+"""Characters that XML cannot contain, not even as a character reference (XML 1.0, production Char)."""
 _CARDS = {Nic.VIRTIO: "virtio", Nic.VHOST: "virtio", Nic.E1000: "e1000", Nic.RTL8139: "rtl8139"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DomainPlan:
-    """The data of a libvirt domain.
+    """The input from which the XML of a domain is built.
 
-    name: name of the domain, which is the instance's label.
-    uuid: that of a domain that is moved; empty for a new one.
-    label: label of its process, if that is not its name.
-    cpus: CPU of the machine for each vCPU; empty if none is pinned.
-    tap: name of the tap for its network card.
-    security: security models by which the daemon would otherwise label its files.
-    owner: uid and gid that QEMU runs as, if the daemon would choose others.
+    name: name of the domain.
+    guest: plan of the guest.
+    emulator: path of QEMU.
+    uuid: UUID of a domain that is moved; empty for a new domain.
+    label: label of the QEMU process; empty if it is the name of the domain.
+    cpus: CPU of the machine for each vCPU; empty if the vCPUs are not pinned.
+    tap: name of the tap for the network card; empty if there is none.
+    security: security models of the daemon, which are switched off for the domain.
+    owner: uid and gid of the QEMU process. They are set only if the daemon has the security model dac.
     """
 
     name: str
@@ -77,7 +80,7 @@ def domain_xml(plan: DomainPlan) -> str:
     _devices(SubElement(domain, "devices"), plan)
     for model in plan.security:
         _unlabelled(domain, model, plan.owner)
-    # The label in its environment identifies the process, as for every process of an instance.
+    # The label in its environment identifies the QEMU process, as it does every process of an instance.
     line = SubElement(domain, f"{{{QEMU_NAMESPACE}}}commandline")
     label = {"name": processes.LABEL_VARIABLE, "value": plan.label or plan.name}
     SubElement(line, f"{{{QEMU_NAMESPACE}}}env", label)
@@ -93,7 +96,7 @@ def domain_xml(plan: DomainPlan) -> str:
 
 
 def security_models(capabilities: str) -> tuple[str, ...]:
-    """Return the security models of a daemon, from `virsh capabilities`.
+    """Return the names of the security models of a daemon, from the output of `virsh capabilities`.
 
     Raises ValueError if the text is not valid.
     """
@@ -105,7 +108,7 @@ def security_models(capabilities: str) -> tuple[str, ...]:
 
 
 def identity(xml: str) -> tuple[str, str]:
-    """Return the UUID of a domain and the versioned type of its machine, from `virsh dumpxml`.
+    """Return the UUID of a domain and its versioned machine type, from the output of `virsh dumpxml`.
 
     Raises ValueError if the text is not valid.
     """
@@ -124,7 +127,7 @@ def _text(parent: Element, tag: str, text: str, **attributes: str) -> Element:
 
 
 def _memory(domain: Element, g: GuestPlan) -> None:
-    """Add the memory settings: shared if virtiofsd accesses the memory, in huge pages if requested."""
+    """Add the settings of the guest's memory: shared if virtiofsd accesses it, in huge pages if requested."""
     s = g.settings
     if not g.shared_root and not s.huge_pages and s.numa == 1:
         return
@@ -189,8 +192,8 @@ def _devices(devices: Element, plan: DomainPlan) -> None:
 
 
 def _at(device: Element, slot: int) -> None:
-    """Put a device on the root bus, where QEMU puts it by default. libvirt would give each device a port of
-    its own, and firmware and kernel would have to scan them one by one."""
+    """Give a device a slot on the root bus, where QEMU puts it by default. libvirt would give each device its
+    own PCIe root port, and the guest's firmware and kernel would have to scan these ports one by one."""
     where = {"type": "pci", "domain": "0", "bus": "0", "slot": str(slot), "function": "0"}
     SubElement(device, "address", where)
 
@@ -224,9 +227,9 @@ def _card(devices: Element, plan: DomainPlan, mac: str, slot: int) -> None:
 
 
 def _passed_through(devices: Element, address: str, slot: int) -> None:
-    """Add a device that is passed through.
+    """Add a PCI device of the machine that is passed through to the guest.
 
-    address: [DOMAIN:]BUS:SLOT.FUNCTION, already bound to vfio-pci.
+    address: [DOMAIN:]BUS:SLOT.FUNCTION of the device, which must be bound to vfio-pci.
     """
     *domain, bus, rest = address.split(":")
     device, _, function = rest.partition(".")
@@ -238,7 +241,8 @@ def _passed_through(devices: Element, address: str, slot: int) -> None:
 
 
 def _unlabelled(domain: Element, model: str, owner: tuple[int, int]) -> None:
-    """Keep libvirt from relabelling files: image files are shared by many guests, and belong to the user."""
+    """Switch off a security model, so that libvirt does not relabel files: image files are shared by many
+    guests, and belong to the user."""
     if model == "dac":
         label = SubElement(domain, "seclabel", {"type": "static", "model": model, "relabel": "no"})
         _text(label, "label", f"+{owner[0]}:+{owner[1]}")

@@ -1,4 +1,4 @@
-"""The backend qemu: virtual machines in a QEMU that nearmetal starts itself.
+"""Backend qemu: virtual machines run by QEMU processes that nearmetal starts itself.
 
 It must not import the backends libvirt and xen.
 """

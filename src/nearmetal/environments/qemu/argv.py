@@ -11,17 +11,17 @@ from ...model.environments.guest import MIB, Accelerator, DiskFormat, GuestSetti
 from ..guests.guest import CONSOLE, GuestInterface
 
 TAP_FD, VHOST_FD = 30, 31
-"""Numbers of the open descriptors of the tap and of vhost-net, as nm-box tap passes them to QEMU."""
+"""Numbers of the file descriptors by which QEMU gets the tap and vhost-net from `nm-box tap`."""
 AGENT = "nm.agent"
-"""Name of the virtio-serial port."""
+"""Name of the virtio-serial port through which nearmetal talks to the guest's agent."""
 TB_CACHE = 128 * MIB
-"""Size of TCG's cache of translated code for all vCPUs, in bytes. It is fixed so that it cannot use up the
-memory."""
+"""Size of TCG's cache of translated code for all vCPUs, in bytes. It is limited so that it cannot use up the
+memory of the machine."""
 CONSOLES = {MachineType.Q35: "ttyS0", MachineType.MICROVM: "ttyS0"}
 
 
 class Wire(StrEnum):
-    """The other end of a guest's network card: a tap, QEMU's own user-mode network, or nothing."""
+    """What a guest's network card is connected to: a tap, QEMU's user-mode network, or nothing."""
 
     TAP = "tap"
     USER = "user"
@@ -51,12 +51,13 @@ class Sockets:
 
     @property
     def agent(self) -> Path:
-        """Socket on which the multiplexer serves programs of the host."""
+        """Socket of the multiplexer (nm-box multiplex) for programs on the machine that talk to the guest's
+        agent."""
         return self.directory / "agent"
 
     @property
     def port(self) -> Path:
-        """Socket of the multiplexer that QEMU connects to."""
+        """Socket of the multiplexer to which QEMU connects the guest's virtio-serial port."""
         return self.directory / "port"
 
     @property
@@ -77,14 +78,15 @@ class Sockets:
 class GuestPlan:
     """The input from which QEMU's command line is built.
 
-    vcpus: number of vCPUs; settings.vcpus may leave it open.
-    cpu: CPU model; settings.cpu may leave it open.
-    shared_root: whether the guest mounts its root through virtiofs.
+    vcpus: number of vCPUs. It is used instead of settings.vcpus, which may be None.
+    cpu: CPU model. It is used instead of settings.cpu, which may be None.
+    command_line: command line of the guest's kernel.
+    shared_root: whether the guest mounts the machine's root directory through virtiofs.
     place: the guest's network interface; None if it has no network card.
     wire: what the network card is connected to.
-    incoming: whether QEMU waits for a checkpoint, or for a guest that is moved to it, instead of booting.
-    machine: type of the machine with its version, which has to be the same on both sides of a move; empty for
-        the newest of the settings' type.
+    incoming: whether QEMU waits for the state of a guest, from a checkpoint or a move, instead of booting.
+    machine: machine type with its version, such as 'pc-q35-7.2', which must be the same on both sides of a
+        move; empty for the newest version of settings.machine.
     """
 
     settings: GuestSettings
@@ -107,7 +109,10 @@ class GuestPlan:
 
 
 def qemu_argv(program: str, plan: GuestPlan) -> list[str]:
-    """Return the complete command line."""
+    """Return the complete command line of QEMU.
+
+    program: path of QEMU.
+    """
     s = plan.settings
     micro = s.machine is MachineType.MICROVM
     argv = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
@@ -138,7 +143,7 @@ def qemu_argv(program: str, plan: GuestPlan) -> list[str]:
 
 
 def _escaped(path: Path) -> str:
-    """Double the commas, since a single comma ends a value in QEMU's options."""
+    """Return a path for use in an option of QEMU. Commas are doubled, because a single comma ends a value."""
     return str(path).replace(",", ",,")
 
 

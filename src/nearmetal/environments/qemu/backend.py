@@ -1,5 +1,4 @@
-"""Backend qemu: virtual machines run by QEMU. It uses the processor (KVM) if that works, otherwise emulation
-(TCG)."""
+"""Backend qemu: virtual machines run by QEMU, with KVM if that works, otherwise by emulation (TCG)."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ from .restore import TEMPLATE_PLACE, checkpoint, restore, restored_phases, save,
 
 
 class Qemu:
-    """Supports the attachments none, loopback and user, and networks built by nearmetal."""
+    """Backend qemu. It supports the attachments none, loopback and user, and networks built by nearmetal."""
 
     name = "qemu"
     uses_kvm = True
@@ -72,7 +71,8 @@ class Qemu:
     )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        """Check that QEMU starts. No guest is booted, since only an image provides a kernel for it."""
+        """Check that QEMU is installed and starts. No guest is booted, because that needs the kernel of an
+        image."""
         found = qemu_answer(host, tools)
         if isinstance(found, Unavailable):
             return found
@@ -106,7 +106,7 @@ class Qemu:
         return migrated(host, tools, instance, request, _running)
 
     def enable_moves(self, instance: Instance) -> None:
-        """See contract.EnablesMoves."""
+        """See moving.EnablesMoves."""
         assert isinstance(instance, QemuGuest)
         with Monitor(instance.plan.sockets.qmp) as monitor:
             configure(monitor, EVERY_CAPABILITY, None, DOWNTIME_LIMIT)
@@ -116,7 +116,7 @@ class Qemu:
         return sampled(instance)
 
     def user_network(self, host: Host) -> Unavailable | None:
-        """Return why this QEMU has no user-mode networking (libslirp); None if it has."""
+        """See contract.UserNetworked. QEMU needs libslirp for this attachment."""
         program = host.which(PROGRAM)
         if program is None:
             return Unavailable(reason=f"{PROGRAM} is not installed", remedy=REMEDY)
@@ -130,14 +130,14 @@ class Qemu:
 def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[GuestInstance]:
     base = require_base(request)
     require_attachment(request, Qemu.capabilities)
-    require_program(host)
-    settings = settings_of(request)
+    program, settings = Path(require_program(host)), settings_of(request)
     require_memory(host, f"guest {request.hostname}", settings.memory, huge=settings.huge_pages)
     accelerator = accelerator_of(host, tools, settings)
     saved = None
     if settings.start is StartFrom.RESTORED:
         make = partial(_prepare, host, tools, replace(request, binds=()))
-        saved = checkpoint(base, request, tools, settings, accelerator, cpu_flags(host), make)
+        flags = cpu_flags(host)
+        saved = checkpoint(base, request, tools, settings, accelerator, flags, make, program=program)
     qmp.loaded()
     begin = time.monotonic_ns()
     with ExitStack() as stack:
@@ -167,7 +167,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[Guest
 class _Machine:
     """A running QEMU.
 
-    begun: time at which its process was requested, in ns of CLOCK_MONOTONIC.
+    begun: time at which the start of its process was requested (CLOCK_MONOTONIC, ns).
     """
 
     plan: GuestPlan
@@ -186,9 +186,11 @@ def _launched(
     place: GuestInterface | None,
     saved: Path | None,
 ) -> Iterator[_Machine]:
-    """Start QEMU for a request and end it on exit.
+    """Start QEMU for a request, and end it on exit.
 
-    saved: checkpoint that QEMU will be restored from; None for a boot.
+    state: directory of the instance for sockets and logs.
+    place: network interface of the guest; None for none.
+    saved: file of a checkpoint. If it is given, QEMU waits for the caller to load it; None to boot.
     """
     how = planned(
         host,
@@ -211,9 +213,10 @@ def _launched(
 def _prepare(
     host: Host, tools: Tools, request: InstanceRequest, accelerator: Accelerator, into: Path
 ) -> None:
-    """Boot a template guest, which has no host name and no network of its own, and save its state.
+    """Boot a template guest, which has neither a host name of its own nor a network, and save its state to a
+    file.
 
-    into: file for the state.
+    into: path of the file.
     """
     label = f"{request.label}-template"
     alone = replace(request.environment, attachment=Attachment.NONE)
@@ -242,8 +245,12 @@ def _running(
     argv: Sequence[str],
     state: Path,
 ) -> Iterator[Process]:
-    """Run QEMU, and kill it on exit. If the request has a seat on a network, QEMU is connected to it by a
-    tap."""
+    """Run QEMU, and kill it on exit. If the request has a seat, `nm-box tap` connects QEMU to the seat's
+    network.
+
+    argv: command line of QEMU.
+    state: directory for QEMU's log.
+    """
     if request.seat is not None:
         vhost = settings_of(request).nic is Nic.VHOST
         tap = tap_argv(tools, request.seat, request.environment.attachment, vhost=vhost)

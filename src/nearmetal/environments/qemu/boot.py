@@ -1,4 +1,4 @@
-"""Wait until a guest of QEMU has booted, or report why it did not."""
+"""Waits until a guest of QEMU has booted, or reports why it did not."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ from ..program import read_log
 def booted(
     process: Process, agent: Path, state: Path, settings: GuestSettings, registers: Callable[[], str]
 ) -> tuple[Hello, Clocks]:
-    """Wait until the guest's agent answers, and return its greeting and its clocks.
+    """Wait until the guest's agent answers. Return its first message and the offsets of its clocks.
 
+    process: process of QEMU.
+    agent: socket of the agent.
+    state: directory of the instance.
     registers: returns the registers of the guest's first CPU, as QEMU prints them.
-    Raises RunError with the message of QEMU or of the guest's console if the guest does not boot.
+    Raises RunError if the guest does not boot within settings.boot_timeout. Its message contains the cause,
+    from the output of QEMU or of the guest's console.
     """
     try:
         with GuestLine(agent, partial(gone, process, state)) as line:
@@ -30,7 +34,7 @@ def booted(
         text = read_log(state / CONSOLE)
         where = how_far(text, registers())
         with contextlib.suppress(TimeoutError):
-            process.wait(DYING_SECONDS)  # the connection closes shortly before the process ends
+            process.wait(DYING_SECONDS)  # the connection is closed shortly before the process ends
         if ended := gone(process, state):
             raise RunError(ended) from e
         raise RunError(
@@ -40,6 +44,6 @@ def booted(
 
 
 def gone(process: Process, state: Path) -> str:
-    """Return why QEMU has ended; empty while it runs."""
+    """Return why the QEMU of a booting guest has ended; empty while it runs."""
     status = process.poll()
     return "" if status is None else f"the guest ended while it booted: {ended_words(state, status)}"

@@ -1,4 +1,4 @@
-"""The disks of a guest: its image, a disk for everything it writes, and its swap space."""
+"""Creates the disks of a guest: its image, a disk for everything that it writes, and its swap space."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MAKE_LIMIT = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class Disks:
-    """The disks of a virtual machine, as its kernel names them.
+    """The disks of a guest, and the names by which nm-guest finds them: 'serial:NAME', or a device.
 
-    root: 'DEVICE:FSTYPE'; empty if the root is not on a disk.
-    upper: device for everything that is written; empty if there is none.
-    swap: device of the swap space; empty if there is none.
+    root: 'NAME:FSTYPE' of the root file system; empty if it is not on a disk.
+    upper: name of the disk for everything that the guest writes; empty if it writes to its memory.
+    swap: name of the disk with the swap space; empty if there is none.
     """
 
     files: tuple[QemuDisk, ...]
@@ -71,8 +71,8 @@ def _root(base: GuestBase, settings: GuestSettings) -> str:
 
 
 def _image(base: GuestBase, settings: GuestSettings) -> tuple[QemuDisk, ...]:
-    """Return the image itself as a disk; empty if there is none. The file is never written to, so many guests
-    can use it at the same time."""
+    """Return the image as a disk; empty if the guest has no image. The file is never written to, so several
+    guests can use it at the same time."""
     if base.root is None:
         return ()
     return (
@@ -87,7 +87,7 @@ def _image(base: GuestBase, settings: GuestSettings) -> tuple[QemuDisk, ...]:
 
 
 def _overlay(host: Host, base: GuestBase, settings: GuestSettings, directory: Path) -> QemuDisk:
-    """Create a qcow2 file that is based on the image."""
+    """Create a qcow2 file whose backing file is the image, and return it as a disk."""
     file = directory / "image"
     argv = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(base.root), "-F", "raw", str(file)]
     _run(host, argv)
@@ -99,9 +99,9 @@ def _overlay(host: Host, base: GuestBase, settings: GuestSettings, directory: Pa
 def _made(host: Host, file: Path, size: int, settings: GuestSettings, make: list[str]) -> QemuDisk:
     """Create a file with a file system or a swap space, and return it as a disk.
 
-    size: bytes.
-    make: command that formats the file; the path is added to it.
-    All blocks of a raw file are allocated now: a sparse file would grow during a measurement.
+    All blocks of a raw file are allocated at once: a sparse file would grow during a measurement.
+    size: size in bytes.
+    make: command that formats the file; its path is appended.
     """
     with file.open("xb") as new:
         if settings.format is DiskFormat.RAW:

@@ -1,4 +1,4 @@
-"""Provides the machine's own root to guests of QEMU through virtiofs."""
+"""Gives guests of QEMU access to the machine's root directory through virtiofs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .argv import Sockets
 def file_server(
     host: Host, tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], sockets: Sockets
 ) -> Iterator[None]:
-    """Serve the machine's own root to a guest, which mounts it read-only, until exit.
+    """Run virtiofsd until exit. It serves the machine's root directory to a guest, which mounts it read-only.
 
     Raises UnavailableError if virtiofsd is not installed.
     Raises RunError if virtiofsd does not start.

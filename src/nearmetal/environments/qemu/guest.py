@@ -1,5 +1,5 @@
-"""Code shared by all guests of QEMU, whether nearmetal or libvirt starts QEMU: the plan of the guest, the
-servers of its files and its agent, and the instance after the boot."""
+"""Code shared by the backends qemu and libvirt: the plan from which QEMU's configuration is built, the helper
+processes of a guest, and the instance object after the boot."""
 
 from __future__ import annotations
 
@@ -38,32 +38,36 @@ from .restore import TEMPLATE
 PROGRAM = "qemu-system-x86_64"
 REMEDY = "apt-get install qemu-system-x86 qemu-utils"
 NO_CMPXCHG16B = "clearcpuid=141"
-"""Kernel parameter that keeps the guest's kernel from using the instruction cmpxchg16b.
+"""Kernel parameter by which the guest's kernel does not use the instruction cmpxchg16b.
 
 QEMU 7.2 delivers an interrupt directly after this instruction with wrong flags: one boot in ten of Linux 6.12
-ends in a double fault in the kernel's memory allocator. The CPU feature is given by its number, which older
-kernels accept too, while its name needs a newer one. Programs in the guest can still use the instruction.
+ends in a double fault in the kernel's memory allocator. The CPU feature is given by its number, because older
+kernels do not accept its name. Programs in the guest can still use the instruction.
 """
 REMEMBERS_WRITES = 9
 FORGETS_WRITES = (
     f"QEMU before {REMEMBERS_WRITES}.0 forgets some writes of an emulated guest while it is moved by precopy "
     "or multifd: its kernel may panic afterwards"
 )
-"""QEMU's commit 03bfc2188f, "physmem: Fix migration dirty bitmap coherency with TCG memory access": bits of
-the dirty bitmap are cleared, and the emulator goes on to write to these pages without setting them.
+"""Note about a bug of QEMU, which its commit 03bfc2188f, "physmem: Fix migration dirty bitmap coherency with
+TCG memory access", has fixed: after QEMU has cleared bits of the dirty bitmap, the emulator continues to
+write to these pages without setting the bits again, so the move loses these writes.
 
-Seen: after 2 of 48 moves by multifd the guest's kernel panicked, once in its memory allocator; 1 of 16 guests
-ended after precopy, although it wrote only 16 MiB/s. If the size of the memory is no multiple of 64 pages,
-QEMU goes through it page by page, and none of 45 guests was lost. But moves of a guest that writes 16 MiB/s
-then take 1.5 times as long, and it stands still three times as long in moves by offline; one that writes 100
-MiB at full speed is held for 2 to 14 s.
+Observed: after 2 of 48 moves by multifd the guest's kernel panicked, once in its memory allocator. 1 of 16
+guests ended after precopy, although it wrote only 16 MiB/s. If the size of the memory is not a multiple of 64
+pages, QEMU copies it page by page, and none of 45 guests was lost. This is not used, because it makes moves
+slower: a guest that writes 16 MiB/s takes 1.5 times as long, and its standstill by method offline is three
+    times as
+long; a guest that writes 100 MiB at full speed stands still for 2 to 14 s.
 """
 PROBE_SECONDS = 60.0
 
 
 def qemu_answer(host: Host, tools: Tools) -> Available | Unavailable:
-    """Return QEMU's version with notes about this machine, or why QEMU is not available. No guest is
-    started."""
+    """Return the version of QEMU and notes about this machine, or why QEMU is not available.
+
+    No guest of QEMU is started. Whether KVM works is checked by kvm_answer().
+    """
     missing = missing_tools(host, tools)
     if missing is not None:
         return missing
@@ -104,7 +108,7 @@ def settings_of(request: InstanceRequest) -> GuestSettings:
 
 
 def accelerator_of(host: Host, tools: Tools, settings: GuestSettings) -> Accelerator:
-    """Return the accelerator that is used, KVM or TCG.
+    """Return the accelerator for a guest: TCG if the settings require it or KVM does not work, otherwise KVM.
 
     Raises UnavailableError if the settings require KVM and it does not work.
     """
@@ -119,10 +123,11 @@ def accelerator_of(host: Host, tools: Tools, settings: GuestSettings) -> Acceler
 
 
 def cpu_of(settings: GuestSettings, accelerator: Accelerator) -> str:
-    """Return the CPU model. The default is the host's own model under KVM, and all features that TCG supports
-    under TCG.
+    """Return the CPU model for QEMU's option -cpu.
 
-    Raises UnavailableError if the settings request the host's model under TCG.
+    The default is 'host' with KVM, and 'max' with TCG: all features that TCG supports.
+
+    Raises UnavailableError if the settings request 'host' with TCG.
     """
     if settings.cpu == "host" and accelerator is Accelerator.TCG:
         raise UnavailableError("cpu: host needs KVM", remedy="cpu: max, or a model such as Haswell")
@@ -132,7 +137,7 @@ def cpu_of(settings: GuestSettings, accelerator: Accelerator) -> str:
 
 
 def place_of_request(host: Host, tools: Tools, request: InstanceRequest) -> GuestInterface | None:
-    """Return the network interface inside the guest; None for a guest without a network.
+    """Return the settings of the network interface inside the guest; None for a guest without a network.
 
     Raises RunError if the guest cannot be connected to its network.
     """
@@ -161,11 +166,14 @@ def planned(
     wire: Wire,
     incoming: bool = False,
 ) -> Iterator[GuestPlan]:
-    """Yield the plan for a guest, and run the processes that it needs until exit.
+    """Run the helper processes of a guest until exit, and yield the plan for its QEMU.
 
-    These are the multiplexer of its agent and, if its root is not on a disk, the server of its files.
+    The helpers are the multiplexer of its agent's connection and, if its root directory is not on a disk,
+    virtiofsd.
     state: directory of the instance for sockets and logs.
-    incoming: whether QEMU waits for a checkpoint instead of booting.
+    place: network interface of the guest; None if it has none.
+    wire: what the interface is connected to.
+    incoming: whether QEMU waits for the state of a guest instead of booting.
 
     Raises UnavailableError if this machine lacks something that the guest needs.
     Raises RunError if a process does not start or a disk cannot be created.
@@ -214,10 +222,10 @@ def planned(
 def _emulator_words(
     host: Host, tools: Tools, settings: GuestSettings, accelerator: Accelerator
 ) -> tuple[str, ...]:
-    """Return the kernel parameters that a guest under TCG needs; empty under KVM.
+    """Return the kernel parameters that a guest needs with TCG; empty with KVM.
 
-    They disable one instruction. For a microvm they also give the frequency of the time stamp counter, since
-    a microvm has no other timer to measure it with.
+    NO_CMPXCHG16B disables one instruction. A microvm also gets the frequency of the time stamp counter,
+    because it has no other timer by which its kernel could measure this frequency.
     """
     if accelerator is Accelerator.KVM:
         return ()
@@ -235,9 +243,9 @@ def _multiplexer(host: Host, tools: Tools, request: InstanceRequest, sockets: So
 
 
 def pin(threads: Sequence[int], request: InstanceRequest) -> None:
-    """Pin each vCPU to one of the instance's CPUs, if the settings ask for it.
+    """Pin each vCPU to one of the instance's CPUs, if the settings request it.
 
-    threads: thread IDs of the vCPUs on the host, by number of the vCPU.
+    threads: thread IDs of the vCPUs on the machine, in the order of the vCPUs.
     Raises RunError if a vCPU cannot be pinned.
     """
     if not settings_of(request).pin or not request.cpus:
@@ -251,11 +259,12 @@ def pin(threads: Sequence[int], request: InstanceRequest) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Booted:
-    """A guest whose agent answers.
+    """A guest that has booted, so that its agent answers.
 
-    threads: thread IDs of its vCPUs on the host, by number of the vCPU.
+    process: process of QEMU.
+    threads: thread IDs of its vCPUs on the machine, in the order of the vCPUs.
     phases: seconds by step of its start.
-    ahead: offsets of its clocks from those of the host.
+    ahead: offsets of its clocks from those of the machine.
     """
 
     plan: GuestPlan
@@ -268,7 +277,8 @@ class Booted:
 def ready_instance(
     host: Host, tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], guest: Booted
 ) -> GuestInstance:
-    """Run the first command in a booted guest, copy its binds into it, and return it as an instance.
+    """Return the instance object for a booted guest. Before, run a first command in it, whose duration
+    becomes a phase, and copy the binds into it that it does not see otherwise.
 
     Raises RunError if one of these steps fails.
     """
@@ -295,10 +305,10 @@ def ready_instance(
 
 
 def _is_hidden(bind: Path, tools: Tools, base: GuestBase) -> bool:
-    """Return whether a bind must be copied into the guest.
+    """Return whether a bind must be copied into the guest, because the guest does not see it.
 
-    The tools are in the initramfs already. A guest that shares the machine's own root sees all directories
-    except those that are mounted anew in it (FRESH).
+    The guest sees the tools, which are in its initramfs. If it uses the machine's root directory, it also
+    sees all binds that are not below FRESH.
     """
     if bind.resolve() == tools.directory.resolve():
         return False

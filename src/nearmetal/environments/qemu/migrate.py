@@ -1,4 +1,4 @@
-"""Move a running guest of QEMU to a second QEMU at another seat."""
+"""Moves a running guest of QEMU to a second QEMU process at another seat."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ from .qmp import Monitor, registers
 
 METHODS = tuple(CAPABILITIES)
 _DYING = 0.2
-"""Seconds within which a QEMU has ended whose monitor has closed its connection."""
+"""Seconds that a QEMU process is given to end after its monitor has closed the connection."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QemuGuest(GuestInstance):
-    """A running guest, with what a second QEMU for it is started from.
+    """A running guest that can be moved.
 
-    request: the request for it, at the place where it runs now.
+    plan: the plan of its QEMU, from which a second QEMU can be started.
+    request: the request for the place at which it runs now.
     """
 
     plan: GuestPlan
@@ -53,7 +54,7 @@ def with_plan(guest: GuestInstance, plan: GuestPlan, request: InstanceRequest) -
 
 
 def sampled(instance: Instance) -> PageSample:
-    """Sample the memory of a guest. See moving.Predictable."""
+    """Sample the memory of a guest; see moving.Predictable.sample_memory."""
     if not isinstance(instance, QemuGuest) or not instance.threads:
         raise UnavailableError(f"the memory of {instance.label} cannot be seen", remedy="backend: qemu")
     process = process_of_thread(instance.threads[0])
@@ -61,7 +62,7 @@ def sampled(instance: Instance) -> PageSample:
 
 
 class Runner(Protocol):
-    """Runs a QEMU until exit (backend.py)."""
+    """A function that runs a QEMU process until exit, such as backend._running()."""
 
     def __call__(
         self,
@@ -112,7 +113,10 @@ def unmovable(environment: Environment, method: Method) -> Unavailable | None:
 
 @contextmanager
 def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: Runner) -> Iterator[Moved]:
-    """Move a guest, which runs at its destination until exit. See moving.Migrates.migrate."""
+    """Move a guest to a second QEMU, which runs until exit; see moving.Migrates.migrate.
+
+    run: starts the second QEMU.
+    """
     environment = guest.request.environment
     if (why := unmovable(environment, to.method)) is not None:
         raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
@@ -182,9 +186,9 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: R
 
 
 def _source(guest: QemuGuest, stack: ExitStack) -> Monitor:
-    """Connect to the monitor of a guest that is to be moved, until the stack is closed.
+    """Connect to the monitor of a guest that will be moved. The connection is closed with the stack.
 
-    Raises RunError, which says why if the guest has ended.
+    Raises RunError if there is no connection. If the guest has ended, its message says why.
     """
     try:
         return stack.enter_context(Monitor(guest.plan.sockets.qmp))
@@ -203,7 +207,11 @@ def ended(process: Process, state: Path) -> str:
 
 
 def _silent(error: RunError, method: Method, process: Process, sockets: Sockets) -> RunError:
-    """Return what is to be said of a guest that was moved, and does not answer at its destination."""
+    """Return the error that a moved guest does not answer at its destination.
+
+    error: the error of the connection to its agent.
+    process, sockets: of the second QEMU.
+    """
     why = ended(process, sockets.directory)
     if not why:
         at = how_far("", registers(sockets.qmp))
@@ -216,7 +224,10 @@ def _silent(error: RunError, method: Method, process: Process, sockets: Sockets)
 
 @contextmanager
 def _monitor(qmp: Path, process: Process, state: Path) -> Iterator[Monitor]:
-    """Connect to the monitor of a QEMU that is starting: it makes its socket before it listens there."""
+    """Wait until the second QEMU has started, and connect to its monitor until exit.
+
+    An error in the body, or of the start, becomes a RunError that says why this QEMU has ended.
+    """
     end = time.monotonic() + START_TIMEOUT
     while not answers(qmp):
         if process.poll() is not None or time.monotonic() > end:
@@ -225,7 +236,7 @@ def _monitor(qmp: Path, process: Process, state: Path) -> Iterator[Monitor]:
     with Monitor(qmp) as monitor:
         try:
             yield monitor
-        except NotConvergedError:  # the second QEMU has been told to end
+        except NotConvergedError:  # the move was cancelled, which ends the second QEMU
             raise
         except RunError as e:
             with contextlib.suppress(TimeoutError):
@@ -245,10 +256,10 @@ def _failed(
     *,
     committed: bool,
 ) -> RunError:
-    """Let the guest continue at its source after its move has failed, and return what is to be said.
+    """Let a guest continue at its source after a failed move, and return the error to raise.
 
-    The second QEMU has ended. A guest that may have run there does not continue at its source: what it did
-    there would be undone.
+    The second QEMU must have ended. If the guest may have run there (committed), it does not continue at its
+    source, because that would undo what it did at the destination.
     """
     runs = not committed and guest.process.poll() is None and give_up(source)
     lost = "" if runs or committed else _lost(guest) or "its hypervisor no longer answers"

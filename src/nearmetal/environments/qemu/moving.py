@@ -1,4 +1,4 @@
-"""The mechanism of moving a guest from one QEMU to another, through both monitors."""
+"""Moves a guest from one QEMU process to another by commands to the monitors of both."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from .qmp import Monitor
 UNBOUNDED = 1 << 40
 LOOK_AGAIN = 0.002
 LAST_SECONDS = 10.0
-"""Seconds for the last steps of a move that completes at its time limit."""
+"""Seconds that the last steps of a move may take beyond its time limit."""
 ASK_AGAIN = 0.05
-"""Seconds after which a QEMU that reported a completed move with zeros is asked again."""
+"""Seconds before a second query, if QEMU reports a completed move whose figures are still zero."""
 CHANNELS = 2
-"""Connections of multifd."""
+"""Number of parallel connections of method multifd."""
 CAPABILITIES: Mapping[Method, frozenset[str]] = {
     Method.OFFLINE: frozenset({"events"}),
     Method.PRECOPY: frozenset({"events", "auto-converge"}),
     Method.POSTCOPY: frozenset({"events", "postcopy-ram"}),
     Method.MULTIFD: frozenset({"events", "auto-converge", "multifd"}),
 }
-"""The capabilities of QEMU that each method needs. All others are switched off: those of a move before stay
-set."""
+"""The migration capabilities of QEMU that each method needs. All others are switched off, because QEMU keeps
+the capabilities of an earlier move."""
 
 EVERY_CAPABILITY = frozenset({"events", "auto-converge", "postcopy-ram"})
-"""Capabilities of a guest that may be moved by any method but multifd, which QEMU refuses beside
-postcopy-ram."""
+"""Migration capabilities for a guest that is prepared for moves by all methods except multifd. QEMU does not
+allow multifd together with postcopy-ram."""
 
 COSTS = Costs(
     fixed=Estimate(0.002, 0.06, 0.4),
     setup=Estimate(0.0, 0.05, 0.3),
     bandwidth=Estimate(1.2e8, 5e8, 4e9),
 )
-"""Of a move on one machine through a socket to a QEMU that waits."""
+"""Costs of a move on one machine, through a Unix socket, to a QEMU that is already running."""
 START_COSTS = replace(COSTS, setup=Estimate(0.1, 0.4, 1.5))
-"""Of a move whose second QEMU is started as part of it."""
+"""Costs of such a move if the start of the second QEMU is part of it."""
 
 
 @dataclass(kw_only=True)
 class MoveProgress:
-    """How far a move has come.
+    """The progress of a move, which move() updates.
 
-    committed: whether the guest may have run at the target. From then on it must not continue at its source.
+    committed: whether the guest may have run at the target. If so, it must not continue at its source.
     """
 
     committed: bool = False
@@ -68,10 +68,13 @@ def move(
     resumed: Callable[[], None],
     together: Together | None = None,
 ) -> MoveFigures:
-    """Move a guest, and return when it runs at the target and the source is not needed any more.
+    """Move a guest, and return when it runs at the target and the source is no longer needed.
 
+    uri: migration URI at which the target listens and to which the source connects.
+    bandwidth, downtime_limit, time_limit, together: as in MoveRequest.
+    progress: is updated during the move, and tells the caller after an error whether the guest may have run
+        at the target.
     resumed: called as soon as the guest runs at the target.
-    together: as in MoveRequest.
     Raises RunError; NotConvergedError if pre-copy took too long.
     """
     for side in (target, source):
@@ -98,7 +101,7 @@ def move(
             together=together,
         )
     except BaseException:
-        # It may complete before it is cancelled, unseen.
+        # The migration may have completed before it is cancelled.
         if method is not Method.OFFLINE and not progress.committed:
             with contextlib.suppress(RunError):
                 progress.committed = _cancelled(source) == "completed"
@@ -116,9 +119,9 @@ def _followed(
     resumed: Callable[[], None],
     together: Together | None,
 ) -> MoveFigures:
-    """Follow a move that has begun. See move().
+    """Wait for the end of a move that has begun, and take its remaining steps. Arguments as for move().
 
-    requested: in seconds of CLOCK_REALTIME.
+    requested: time of the request in seconds of CLOCK_REALTIME.
     """
     switched = running = False
     completed = 0.0
@@ -133,7 +136,7 @@ def _followed(
             raise RunError(f"QEMU's migration {status}: {report.get('error-desc', 'no reason given')}")
         late = time.monotonic() - end
         if late > 0 and status != "completed" and not progress.committed:
-            # It may complete before it is cancelled, and then the guest runs at the target.
+            # The migration may complete before it is cancelled; the guest then runs at the target.
             status = _cancelled(source)
         if late > (LAST_SECONDS if status == "completed" else 0):
             what = f"the move by {method} was not done after {time_limit:g} s: {_left(report)}"
@@ -174,9 +177,13 @@ def _followed(
 
 
 def _note_round(copied: dict[int, CopyRound], report: Mapping[str, Any]) -> None:
-    """Add the round that a report is about, by its number.
+    """Record the pre-copy round to which a report belongs.
 
-    What is left to be sent is largest when a round begins; a report comes a little later.
+    For each round, the largest reported amount of memory left is kept: this is closest to the amount at the
+    beginning of the round.
+
+    copied: rounds by number.
+    report: answer to query-migrate.
     """
     ram = report.get("ram", {})
     number, left = int(ram.get("dirty-sync-count", 0)), int(ram.get("remaining", 0))
@@ -188,7 +195,7 @@ def _note_round(copied: dict[int, CopyRound], report: Mapping[str, Any]) -> None
 
 
 def _cancelled(source: Monitor) -> str:
-    """Cancel a migration. Returns its status afterwards."""
+    """Cancel a migration, and return its final status. This may be 'completed'."""
     with contextlib.suppress(RunError):
         source.ask("migrate_cancel")
     end = time.monotonic() + LAST_SECONDS
@@ -202,7 +209,13 @@ def _cancelled(source: Monitor) -> str:
 
 
 def configure(side: Monitor, wanted: frozenset[str], bandwidth: float | None, downtime_limit: float) -> None:
-    """Set the capabilities and parameters of one side of a move. Raises RunError if it lacks a capability."""
+    """Set the migration capabilities and parameters of one QEMU.
+
+    wanted: capabilities to switch on; all others are switched off.
+    bandwidth: maximum in B/s; None for no limit.
+    downtime_limit: seconds.
+    Raises RunError if QEMU does not have a capability.
+    """
     known = {str(c["capability"]) for c in side.ask("query-migrate-capabilities")}
     if missing := sorted(wanted - known):
         raise RunError(f"this QEMU cannot migrate by {', '.join(missing)}", remedy="a newer QEMU")
@@ -228,8 +241,8 @@ def _await_loaded(target: Monitor, end: float) -> None:
 
 
 def _complete(source: Monitor) -> Mapping[str, Any]:
-    """Return the account of a completed move. QEMU may say 'completed' shortly before its figures are
-    there."""
+    """Return QEMU's report about a completed move. If its figures are still zero, query again after
+    ASK_AGAIN: QEMU may report 'completed' shortly before it sets them."""
     report: Mapping[str, Any] = source.ask("query-migrate")
     if not report.get("total-time") or not report.get("ram", {}).get("transferred"):
         time.sleep(ASK_AGAIN)
@@ -244,9 +257,9 @@ def _left(report: Mapping[str, Any]) -> str:
 
 
 def give_up(source: Monitor) -> bool:
-    """Let a guest whose move failed continue at its source, and return whether it runs there.
+    """Cancel a failed move and let the guest continue at its source. Return whether it runs there in 10 s.
 
-    The destination must have ended.
+    The QEMU at the destination must have ended.
     """
     with contextlib.suppress(RunError):
         source.ask("migrate_cancel")

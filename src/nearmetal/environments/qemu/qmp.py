@@ -1,4 +1,5 @@
-"""Client of QEMU's monitor protocol (QMP), for the threads of vCPUs, the guest's state, and migration."""
+"""Client of QEMU's monitor protocol (QMP). It is used for vCPU threads, the state of guests, and
+migration."""
 
 from __future__ import annotations
 
@@ -13,24 +14,26 @@ from typing import Any
 from ...errors import RunError
 
 QMP_SECONDS = 60.0
-"""Seconds to wait for an answer of QEMU."""
+"""Time limit for an answer of QEMU, in seconds."""
 LISTENS_SECONDS = 1.0
-"""Seconds within which QEMU listens on a socket that it has made."""
+"""Time limit from the creation of QEMU's socket until QEMU accepts connections there, in seconds."""
 
 
 def loaded() -> None:
-    """Import the QMP library before anything is timed, since the import takes a tenth of a second."""
+    """Import the QMP library. Call this before a time measurement, because the import takes a tenth of a
+    second."""
     importlib.import_module("qemu.qmp")
 
 
 class Monitor:
-    """A connection to QEMU's monitor.
+    """A connection to QEMU's monitor, as a context manager.
 
     Its methods raise RunError if QEMU does not answer or refuses a command.
     """
 
-    # The library's synchronous client sends commands without a number, so that the late answer to a command
-    # that was given up is taken for that of the next command. It has no time limit for a connection either.
+    # The synchronous client of the library is not used. It sends commands without an ID, so a late answer to
+    # an abandoned command would be taken for the answer to the next one. It also has no time limit for
+    # connections.
 
     def __init__(self, path: Path) -> None:
         # Imported here, because the import takes a tenth of a second and only guests need it.
@@ -54,10 +57,11 @@ class Monitor:
         self._loop.close()
 
     async def _connect(self) -> None:
-        """Connect when QEMU takes connections.
+        """Connect to QEMU's socket, with retries for up to LISTENS_SECONDS.
 
-        While another one waits, connect() fails at once, and asyncio takes the socket for a connected one. It
-        is refused for a moment after QEMU has made the socket, and for good when QEMU has ended.
+        Two errors are temporary. While another client waits for QEMU, connect(2) fails with EAGAIN; asyncio's
+        own connect would take the socket for connected. Shortly after QEMU has created the socket,
+        connections are refused.
         """
         until = self._loop.time() + LISTENS_SECONDS
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -95,22 +99,25 @@ class Monitor:
             raise RunError(f"QEMU's monitor, {what}: {e}", where=str(self._socket)) from e
 
     def event_times(self) -> dict[str, float]:
-        """Return when each kind of event has last happened since the previous call, in seconds of the
-        machine's CLOCK_REALTIME."""
-        self._loop.run_until_complete(asyncio.sleep(0))  # takes in what has arrived
+        """Return the events since the previous call: name -> time of the last event of this name, in seconds
+        of the machine's CLOCK_REALTIME."""
+        self._loop.run_until_complete(asyncio.sleep(0))  # reads the events that have arrived
         return {
             str(e["event"]): e["timestamp"]["seconds"] + e["timestamp"]["microseconds"] / 1e6
             for e in map(dict[str, Any], self._client.events.clear())
         }
 
     def threads(self) -> tuple[int, ...]:
-        """Return the thread ID on the host of each vCPU, by number of the vCPU."""
+        """Return the thread IDs of the vCPUs on the machine, in the order of the vCPUs."""
         found = self.ask("query-cpus-fast")
         return tuple(int(c["thread-id"]) for c in sorted(found, key=lambda c: int(c["cpu-index"])))
 
 
 def registers(path: Path) -> str:
-    """Return the registers of the guest's first CPU, as QEMU prints them; empty if QEMU does not answer."""
+    """Return the registers of the guest's first CPU, as QEMU prints them; empty if QEMU does not answer.
+
+    path: path of the monitor's socket.
+    """
     with contextlib.suppress(RunError), Monitor(path) as line:
         return str(line.ask("human-monitor-command", {"command-line": "info registers"}))
     return ""

@@ -1,7 +1,7 @@
-"""Restore guests from a checkpoint.
+"""Starts guests from a checkpoint instead of booting them.
 
-A template guest is booted once, without a host name and a network of its own, and its state is kept in a
-file. The agent of each restored guest then sets the guest's own host name and network.
+A template guest is booted once, without a host name and a network of its own, and its state is saved to a
+file. Guests are restored from this file, and their agents then set their own host names and networks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ TEMPLATE_PLACE = GuestInterface(mac="02:6e:6d:00:00:01", address="0.0.0.0", mask
 MIGRATE_SECONDS = 120.0
 LOOK_AGAIN = 0.005
 KEPT = 4
-"""Number of checkpoints that are kept. Each is as large as the memory that its guest had used."""
+"""Number of checkpoints that are kept in the cache. Each is as large as the memory that its guest had
+used."""
 
 
 def checkpoint(
@@ -38,12 +39,15 @@ def checkpoint(
     accelerator: Accelerator,
     processor: frozenset[str],
     make: Callable[[Accelerator, Path], None],
+    *,
+    program: Path,
 ) -> Path:
-    """Return the file with the state of a template that has the properties of the requested guest.
+    """Return the file with the state of a template guest that has the same properties as the requested guest.
 
-    The file is found by a digest of all inputs, and created if it does not exist.
-    processor: features of the machine's processor, which a guest may see and use.
-    make: boots a template and saves its state to a file.
+    The name of the file contains a digest of all inputs. The file is created if it does not exist.
+    processor: features of the machine's processor, which a guest may use.
+    make: boots a template guest and saves its state to a file.
+    program: path of QEMU. A state can be loaded only by the version that has saved it.
 
     Raises the exceptions of `make`.
     """
@@ -59,7 +63,7 @@ def checkpoint(
     ]
     parts += [
         request.environment.attachment.interfaced,
-        *(p.stat().st_mtime_ns for p in (base.kernel, base.initramfs)),
+        *(p.stat().st_mtime_ns for p in (base.kernel, base.initramfs, program)),
     ]
     key = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
     directory = base.cache / "guests"
@@ -87,7 +91,9 @@ def _keep_newest(directory: Path, own: Path) -> None:
 def save(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS) -> None:
     """Stop a guest and write its state to a file.
 
-    Raises RunError if QEMU fails to do so within so many seconds.
+    qmp: socket of its QEMU's monitor.
+    seconds: time limit.
+    Raises RunError if QEMU fails, or at the time limit.
     """
     file.touch(mode=0o600)
     with Monitor(qmp) as monitor:
@@ -99,9 +105,11 @@ def save(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS) -> None:
 
 
 def restore(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS) -> None:
-    """Load a state into a QEMU that waits for it, and let the guest run.
+    """Load a guest's state from a file into a QEMU that waits for it, and let the guest run.
 
-    Raises RunError if the guest does not run afterwards.
+    qmp: socket of the monitor of this QEMU, which may still be starting.
+    seconds: time limit.
+    Raises RunError if QEMU fails, or the guest does not run at the time limit.
     """
     end = time.monotonic() + seconds
     while not qmp.exists():
@@ -135,9 +143,11 @@ def _await(monitor: Monitor, seconds: float) -> None:
 def woken(
     agent: Path, request: InstanceRequest, place: GuestInterface | None, gone: Callable[[], str]
 ) -> Clocks:
-    """Set the host name, the network and the time of day of a restored guest, and return its clocks.
+    """Set the host name, the network and the time of day of a restored guest. Return the offsets of its
+    clocks.
 
-    place: its network interface; None for a guest without a network.
+    agent: socket of its agent.
+    place: settings of its network interface; None for a guest without a network.
     gone: returns why the guest has ended; empty while it runs.
     Raises RunError if the guest does not answer or a setting fails.
     """
@@ -153,13 +163,14 @@ def woken(
 
 
 def restored_phases(begin: int, begun: int, spawned: int, restored: int) -> dict[str, float]:
-    """Return the seconds by step of a start from a checkpoint. It is called when the agent has answered.
+    """Return the duration of each step of a start from a checkpoint in seconds. Call this when the agent has
+    answered.
 
+    All times are CLOCK_MONOTONIC in ns:
     begin: time of the request.
-    begun: time at which QEMU's process was requested.
-    spawned: time after QEMU's process was started.
+    begun: time at which the start of QEMU was requested.
+    spawned: time after QEMU was started.
     restored: time at which the state was loaded.
-    All are in ns of CLOCK_MONOTONIC.
     """
     now = time.monotonic_ns()
     return {

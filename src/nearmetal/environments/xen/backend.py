@@ -43,15 +43,15 @@ from .xl import CREATE_SECONDS, XenFacts, Xl
 
 DISKS = ("xvda", "xvdb", "xvdc")
 HVM_DISKS = ("xvde", "xvdf", "xvdg")
-"""Disk names in an HVM guest. The first four names (xvda to xvdd) are not used: these disks are also emulated
-as IDE disks, which cannot be read-only (libxl_dm.c)."""
+"""Names of the disks in an hvm guest. xvda to xvdd are not used, because Xen emulates disks with these names
+as IDE disks too, and IDE disks cannot be read-only (libxl_dm.c)."""
 LEAST_MEMORY = 64 << 20
-"""Least memory of a guest, in bytes. With less, no current kernel can unpack its initramfs."""
+"""Minimum memory of a guest, in bytes. With less, current kernels cannot unpack their initramfs."""
 
 
 class Xen:
-    """Supports the attachments none and loopback, networks built by nearmetal if this machine is the dom0,
-    and a bridge of dom0."""
+    """Backend xen. It supports the attachments none and loopback, networks built by nearmetal if this machine
+    is the dom0, and an existing bridge of dom0 (xen: bridge)."""
 
     name = "xen"
     capabilities = Capabilities(
@@ -65,7 +65,8 @@ class Xen:
     moves_by = METHODS
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        """Check the hypervisor under this machine. No guest is started, since that needs an image."""
+        """Check that this machine is the dom0 of a Xen hypervisor. No guest is started, because that needs an
+        image."""
         missing = missing_tools(host, tools)
         if missing is not None:
             return missing
@@ -80,7 +81,8 @@ class Xen:
     def check_environment(
         self, host: Host, tools: Tools, environment: Environment
     ) -> Available | Unavailable | None:
-        """Check the hypervisor of the dom0 that the environment names; None if it names none."""
+        """See contract.Elsewhere. Checks the hypervisor of the dom0 that the environment names; None if it
+        names none."""
         dom0_named = settings_for(environment).dom0
         if dom0_named is None:
             return None
@@ -99,7 +101,7 @@ class Xen:
         return replace(there, notes=(note, *there.notes))
 
     def nested(self, host: Host, tools: Tools, environment: Environment) -> str:
-        """Return what the hypervisor itself runs in, on the dom0 that the environment names, or else on this
+        """See contract.Nested. The hypervisor is that of the dom0 that the environment names, or else of this
         machine."""
         label, dom0 = f"nearmetal-check-{os.getpid()}-xen", settings_for(environment).dom0
         try:
@@ -107,14 +109,11 @@ class Xen:
                 facts = Xl(there).facts()
                 return nested(there, tools, label) if isinstance(facts, XenFacts) and facts.virtual else ""
         except (RunError, UnavailableError):
-            return ""  # no guest can be started there either
+            return ""  # guests cannot be started there either
 
     def settings_here(self, host: Host) -> XenSettings | None:
-        """Return settings for pv guests if this dom0 cannot start guests of the default type; None for the
-        defaults.
-
-        pv guests need no virtualisation support by the processor.
-        """
+        """See contract.Tuned. Returns settings for pv guests, which need no virtualisation support of the
+        processor, if this hypervisor cannot start guests of the default type; otherwise None."""
         facts = Xl(host).facts()
         plain = isinstance(facts, XenFacts) and lacks(facts, XenSettings().type) is not None
         return XenSettings(type=XenType.PV) if plain else None
@@ -203,7 +202,8 @@ class Xen:
         return migrated(host, tools, instance, request)
 
     def kept(self, host: Host) -> tuple[str, ...]:
-        """Return the names of all leftovers on this dom0 and on the dom0s that runs have recorded."""
+        """See kept.Keeps. Searches this machine if it is a dom0, and all dom0s that are named in notes of
+        runs."""
         return kept_names(host)
 
     def remove_kept(self, host: Host, name: str) -> None:
@@ -260,10 +260,9 @@ def require_fitting_hypervisor(facts: XenFacts, request: InstanceRequest) -> Non
 
 
 def require_fitting_request(request: InstanceRequest) -> GuestBase:
-    """Check that a guest of Xen supports everything that is requested, and return the files that it boots
-    from.
+    """Check that guests of Xen support everything that is requested, and return request.base.
 
-    Raises UnavailableError if it does not.
+    Raises UnavailableError if they do not.
     """
     _, xen = settings_of(request)
     base = require_base(request)

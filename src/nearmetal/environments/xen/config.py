@@ -27,8 +27,8 @@ class DomainDisk:
     """A disk of a virtual machine of Xen.
 
     target: path on dom0 of a block device or a raw file.
-    vdev: its name in the guest ('xvda').
-    script: path on dom0 of the script that attaches it; None for xl's own script.
+    vdev: name of the disk in the guest ('xvda').
+    script: path on dom0 of the script that attaches the disk; None for xl's own script.
     """
 
     target: str
@@ -42,8 +42,8 @@ class Interface:
     """A network interface of a virtual machine of Xen.
 
     mac: MAC address; None if xl chooses one.
-    bridge: argument of the script: the bridge's name for xl's own script.
-    script: path on dom0 of the script that connects it; None for xl's own script for bridges.
+    bridge: argument of the script; for xl's own script, this is the name of a bridge on dom0.
+    script: path on dom0 of the script that connects the interface; None for xl's own script.
     """
 
     mac: str | None
@@ -56,6 +56,7 @@ class DomainConfig:
     """The configuration of a guest.
 
     kernel, ramdisk: paths on dom0.
+    command_line: command line of the guest's kernel.
     memory: bytes.
     """
 
@@ -76,7 +77,7 @@ def at_seat(seat: Seat) -> str:
 
 
 def config_text(domain: DomainConfig) -> str:
-    """Return the configuration file of a guest.
+    """Return the content of the configuration file of a guest.
 
     Raises UnavailableError if a text cannot be written in this format.
     """
@@ -120,9 +121,10 @@ def _interface(interface: Interface) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text unchanged if it can be an item of a comma-separated list.
+    """Return a text unchanged if it can be used in a comma-separated list of xl.
 
-    Raises UnavailableError if it cannot.
+    Raises UnavailableError if it is empty or contains a comma, a space, a quote, a backslash or a control
+    character.
     """
     if not text or _IN_PAIR.search(text):
         raise UnavailableError(

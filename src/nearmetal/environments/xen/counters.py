@@ -1,4 +1,5 @@
-"""The hypervisor's counters of its guests, as a source of counters. One call reads those of all guests."""
+"""The hypervisor's counters of a guest, as a source of counters. They are read by xentop, which always reads
+the counters of all guests."""
 
 from __future__ import annotations
 
@@ -9,15 +10,15 @@ from ...host.counters.procfiles import Counters
 from .xl import Xl
 
 LEVELS = frozenset({"memory_bytes"})
-"""Values that are levels, not counts. They are not recorded as differences."""
+"""Names of values that are current levels. They are left out, because the values of a source are recorded as
+differences."""
 FRESH_SECONDS = 0.2
-"""Time for which the counters of one call are used for the other guests too. Each call starts a process and
-returns the counters of every guest."""
+"""Seconds for which the result of one xentop call is used for the other guests too, since each call starts a
+process."""
 
 
 _last: dict[str, tuple[float, dict[str, dict[str, float]]]] = {}
-"""By name of the dom0, the time of the last call in seconds of the monotonic clock, and the counters by
-domain."""
+"""The last call by name of the dom0: (time in seconds of CLOCK_MONOTONIC, counters by domain and name)."""
 
 
 def _counters(xl: Xl) -> dict[str, dict[str, float]]:
@@ -32,7 +33,8 @@ def _counters(xl: Xl) -> dict[str, dict[str, float]]:
 class HypervisorSource:
     """A source of counters (host.counters.sources.Source) that reads the hypervisor's counters of one guest.
 
-    name: name of its scope in a record.
+    name: name of the source's scope in a record.
+    guest: name of the guest's domain.
     """
 
     name: str

@@ -1,5 +1,5 @@
-"""Writable disks of a guest on its dom0: files, a block device, or logical volumes. Files and volumes are
-created before the guest starts and removed after it ends."""
+"""Provides the writable disks of a guest on its dom0: files, a block device, or logical volumes. Files and
+volumes are created before the guest starts, and removed after it has ended."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _MIB = 1 << 20
 def disks_made(
     dom0: Host, disk: XenDisk, label: str, *, writable: int | None, swap: int | None
 ) -> Iterator[tuple[str, str]]:
-    """Create an ext4 file system and a swap space on dom0, and yield their paths there; empty if not
-    requested.
+    """Create a disk with an ext4 file system and a swap disk on dom0 until exit. Yields their two paths
+    there; '' for a disk that is not requested.
 
-    writable, swap: sizes in bytes; None if not requested.
+    label: label of the instance, from which files and volumes are named.
+    writable, swap: sizes in bytes of the disk and of the swap disk; None if it is not requested.
 
     Raises UnavailableError if dom0 lacks a program or a usable device.
     Raises RunError if a command fails.
@@ -64,10 +65,11 @@ def _made(dom0: Host, disk: XenDisk, name: str, size: int) -> Iterator[str]:
 
 
 def _device(dom0: Host, disk: XenDisk, size: int) -> str:
-    """Return the path of the disk's block device, after checking it.
+    """Check the block device of a disk, and return its path.
 
-    Raises UnavailableError if it is not a block device, is smaller than size, is mounted, or holds data that
-    must not be overwritten.
+    size: required size in bytes.
+    Raises UnavailableError if the path is not a block device, or the device is too small, is mounted, or
+    contains data that must not be overwritten.
     Raises RunError if its size cannot be read.
     """
     path = disk.path or ""
@@ -98,7 +100,7 @@ def _format(dom0: Host, target: str, part: str) -> None:
 
 
 def remove_volume(dom0: Host, volume: str) -> None:
-    """Remove a logical volume. Harmless if there is none.
+    """Remove a logical volume. Errors are ignored, for example if it does not exist.
 
     volume: 'group/name'.
     """

@@ -1,5 +1,5 @@
-"""The dom0 that a guest is started on, which is this machine or another one reached by ssh, and the files
-that the guest needs there."""
+"""Access to the dom0 on which a guest is started: this machine, or another one that is reached by ssh. Also
+puts the files there that the guest needs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ...host.ssh import SshHost, SshWay, ssh_host
 from .settings import Dom0
 
 NOTE = "dom0"
-"""File in an instance's state directory that names its dom0 and its disk directory there, so that leftovers
-are found even after a kill -9."""
+"""Name of the note in an instance's state directory: a file with its dom0 and the directory of its disks
+there. By the note, leftovers are found even after a kill -9."""
 THERE = "/var/tmp"
 KEPT = "/var/cache/nearmetal/images"
 COPY_SECONDS = 900.0
@@ -24,10 +24,10 @@ SHORT_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Dom0Access:
-    """The connection of an instance to its dom0.
+    """The connection to the dom0 of an instance.
 
     host: the dom0.
-    ssh: the dom0 if it is another machine, else None.
+    ssh: the dom0 if it is another machine; None if it is this one.
     directory: directory of this instance on dom0.
     """
 
@@ -42,13 +42,14 @@ class Dom0Access:
         """
         path = f"{self.directory}/{name}"
         failed, mode = f"{path} is not written", "700" if executable else "600"
-        # Made empty first: at no moment may others read the key in a guest's configuration.
+        # The mode is set while the file is empty: others must never read the key in a guest's configuration.
         _must(self.host, ["install", "-m", mode, "/dev/null", path], failed)
         _must(self.host, ["dd", f"of={path}", "status=none"], failed, stdin=text)
         return path
 
     def take(self, file: Path, name: str) -> str:
-        """Return the path on dom0 of a file of this machine. If dom0 is another machine, copy the file there.
+        """Return the path on dom0 of a file of this machine. If dom0 is another machine, the file is copied
+        there, into the directory of the instance.
 
         name: name of the copy. The file's own name is not used, since scp may pass it to a shell.
 
@@ -61,8 +62,12 @@ class Dom0Access:
         return target
 
     def keep(self, file: Path, digest: str) -> str:
-        """Return the path on dom0, as take() does, of a file that never changes. It is copied once and stored
-        there under its digest."""
+        """Return the path on dom0 of a file of this machine that never changes. If dom0 is another machine,
+        the file is copied there once and kept for later instances.
+
+        digest: name under which it is kept.
+        Raises RunError if it cannot be copied.
+        """
         if self.ssh is None:
             return str(file)
         target = f"{KEPT}/{digest}{file.suffix}"
@@ -77,10 +82,10 @@ class Dom0Access:
 
 @dataclass(frozen=True, kw_only=True)
 class Noted:
-    """The places of an instance's files, as recorded in its state directory.
+    """The content of a note (NOTE): where leftovers of an instance may be.
 
-    dom0: None for this machine.
-    disks: directory of the instance's disk files on dom0.
+    dom0: dom0 of the instance; None for this machine.
+    disks: directory on dom0 of the instance's disk files.
     """
 
     dom0: Dom0 | None
@@ -89,10 +94,13 @@ class Noted:
 
 @contextmanager
 def reached(host: Host, dom0: Dom0 | None, disks: str, label: str, state: Path) -> Iterator[Dom0Access]:
-    """Connect to the dom0 of an instance, and give the instance a directory there, which is removed on exit.
+    """Connect to the dom0 of an instance until exit. Also write the note, and make a directory for the
+    instance on dom0, which is removed on exit.
 
-    disks: directory on dom0 for the files of its disks.
-    state: directory of the instance on this machine.
+    dom0: None for this machine.
+    disks: directory on dom0 for the instance's disk files, for the note.
+    label: label of the instance.
+    state: state directory of the instance on this machine.
     Raises UnavailableError if dom0 does not answer.
     Raises RunError if the directory cannot be created.
     """
@@ -110,7 +118,8 @@ def reached(host: Host, dom0: Dom0 | None, disks: str, label: str, state: Path) 
 
 
 def noted() -> tuple[Noted, ...]:
-    """Return the places where runs of this user have guests, or had guests when the runs were killed."""
+    """Return the content of all notes of this user's runs: of running ones, and of killed ones whose
+    leftovers have not been removed."""
     found: dict[Noted, None] = {}
     for note in runtime.own_notes(NOTE):
         try:
@@ -124,9 +133,11 @@ def noted() -> tuple[Noted, ...]:
 
 @contextmanager
 def visited(dom0: Dom0 | None, label: str) -> Iterator[Host]:
-    """Connect to a dom0 for a few commands.
+    """Connect to a dom0 for a few commands, until exit.
 
-    Raises UnavailableError if it does not answer.
+    dom0: None for this machine.
+    label: name of a temporary directory for the connection.
+    Raises UnavailableError if the dom0 does not answer.
     """
     if dom0 is None:
         yield LocalHost()

@@ -30,7 +30,8 @@ class XenInstance(GuestInstance):
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Sources of counters: those of every guest, and the hypervisor's counters of this one."""
+        """The sources of counters of the instance: those that every guest has, and the hypervisor's counters
+        of this guest."""
         own = HypervisorSource(name=f"xen.{self.hostname}", guest=self.domain.name, xl=self.xl)
         return (*super().sources, own)
 

@@ -1,5 +1,5 @@
-"""Finds and removes the leftovers of guests of Xen on a dom0: guests, and files and volumes of their disks.
-All of them are named after the instance."""
+"""Finds and removes the leftovers of Xen guests on their dom0s: domains, and the files and volumes of their
+disks. The names of all of them begin with the label of the instance."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SHORT = 20.0
 
 
 def kept_names(host: Host) -> tuple[str, ...]:
-    """Return the names of the instances that have leftovers on this machine, or on another dom0 that a run
-    has recorded and that answers now."""
+    """Return the labels of the instances that have leftovers on this machine or on another dom0 that is named
+    in a note. A dom0 that does not answer is skipped."""
     found: set[str] = set()
     for place in _places(host):
         try:
@@ -33,9 +33,11 @@ def kept_names(host: Host) -> tuple[str, ...]:
 
 
 def remove_named(host: Host, name: str) -> None:
-    """Remove the leftovers of an instance. Harmless if there are none.
+    """Remove the leftovers of an instance on all dom0s. Harmless if there are none.
 
-    Raises RunError or UnavailableError if a dom0 does not answer and no other dom0 has these leftovers.
+    name: label of the instance.
+    Raises RunError or UnavailableError if a dom0 does not answer and no other dom0 has leftovers of this
+    instance.
     """
     silent: RunError | UnavailableError | None = None
     removed = False
@@ -66,14 +68,15 @@ def _remove(dom0: Host, place: Noted, name: str) -> None:
 
 
 def _places(host: Host) -> tuple[Noted, ...]:
-    """Return the places to search: this machine if it is a dom0, and the places that runs have recorded."""
+    """Return the places to search for leftovers: this machine if it is a dom0, and the places in notes of
+    runs."""
     here = Noted(dom0=None, disks=FILES)
     own = (here,) if host.which("xl") is not None and host.is_root() else ()
     return tuple(dict.fromkeys((*own, *(n for n in noted() if n.dom0 is not None or own))))
 
 
 def _names(dom0: Host, place: Noted) -> set[str]:
-    """Return the names of the instances that have leftovers on a dom0."""
+    """Return the labels of the instances that have leftovers on a dom0; empty if it runs no hypervisor."""
     if isinstance(Xl(dom0).facts(), Unavailable):
         return set()
     found: set[str] = set()
@@ -88,7 +91,7 @@ def _names(dom0: Host, place: Noted) -> set[str]:
 
 
 def _instance(name: str) -> str:
-    """Return the name of the instance that a file, volume or guest of this name belongs to."""
+    """Return the label of the instance to which a file, volume or domain of this name belongs."""
     for part in (*_PARTS, INCOMING, AWAY):
         name = name.removesuffix(part)
     return name

@@ -1,5 +1,5 @@
-"""How a Xen guest is reached: by a private network between its agent and dom0, and by its console, which
-shows why a boot failed."""
+"""Connects nearmetal to a Xen guest: to its agent by a private network between the guest and dom0, and to its
+console, whose output shows why a boot failed."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .dom0 import Dom0Access
 from .xl import Xl
 
 PORT = 7531
-"""Port on which the agent listens, on the private network only."""
+"""TCP port on which the agent listens. It listens only on the private network."""
 MAC_PREFIX = "00:16:3e"
-"""MAC prefix of the Xen project, for use by guests."""
+"""Prefix of MAC addresses that the Xen project has reserved for guests."""
 _LINK_LOCAL = int(IPv4Address("169.254.1.0"))
 _PAIRS = (int(IPv4Address("169.254.255.0")) - _LINK_LOCAL) // 4
 _CONSOLE_SECONDS = 60.0
@@ -33,17 +33,17 @@ _LOOK_AGAIN = 0.05
 _LOOK_AT_GUEST = 2.0
 """Seconds between two checks whether the guest still runs. Each check is a call of xl."""
 _APART = 20.0
-"""Minimum time until the next check, as a multiple of the duration of the last one."""
+"""Minimum time between two checks, as a multiple of the duration of the first."""
 _SHORT = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """The network between dom0 and the agent of a virtual machine.
+    """The private network between dom0 and the agent of a guest.
 
-    mac: MAC address of the guest's end.
-    dom0, guest: addresses of the two ends (of a /30, link-local).
-    key: hexadecimal key that must be sent to the agent first.
+    mac: MAC address of the guest's interface.
+    dom0, guest: IPv4 addresses of the two ends, in a link-local /30.
+    key: hexadecimal key that a client must send to the agent first.
     """
 
     mac: str
@@ -58,8 +58,9 @@ def random_mac() -> str:
 
 
 def line_of(dom0: Host, key: str) -> Line:
-    """Return a private network with a pair of addresses that this dom0 does not use yet.
+    """Choose a private network whose addresses this dom0 does not use yet.
 
+    key: key for Line.key.
     Raises RunError if dom0 does not report its addresses.
     """
     output = dom0.run(["ip", "-4", "-oneline", "address", "show"], timeout=_SHORT).require(
@@ -75,16 +76,18 @@ def line_of(dom0: Host, key: str) -> Line:
 
 @contextmanager
 def console_read(dom0: Host, xl: Xl, name: str, state: Path) -> Iterator[Path]:
-    """Copy the console output of a guest to a file until exit. Yields the file.
+    """Copy the console output of a guest to a file until exit. Yields the path of the file.
 
-    Raises RunError if it has no console.
+    name: name of the guest's domain.
+    state: state directory of the instance, for the file.
+    Raises RunError if the guest has ended or has no console.
     """
     found = xl.find(name)
     if found is None:
         raise RunError(f"guest {name} ended before it was started")
     device = _terminal(dom0, f"/local/domain/{found.id}/console/tty")
     output = state / CONSOLE
-    # `xl console` would end with its input. The terminal is raw, so nothing is echoed back.
+    # `xl console` is not used, because it ends at the end of its input. The terminal is raw, without echo.
     reader = dom0.start(["cat", device], stdout=output, stderr=state / "console.err", cwd=Path("/"))
     try:
         yield output
@@ -107,7 +110,13 @@ def _terminal(dom0: Host, key: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """A guest whose agent answers."""
+    """A guest whose agent answers.
+
+    socket: socket through which commands reach the agent.
+    process: process of the multiplexer (nm-box multiplex), which keeps the connection to the agent.
+    hello: first message of the agent.
+    ahead: offsets of the guest's clocks from the machine's.
+    """
 
     socket: Path
     process: Process
@@ -127,9 +136,15 @@ def answered(
     state: Path,
     timeout: float,
 ) -> Iterator[Answered]:
-    """Wait for the agent, and keep the connection to it until exit.
+    """Wait until the agent of a booting guest answers, and keep the connection to it until exit.
 
-    Raises RunError with the last output of the guest's console.
+    at: connection to the dom0 of the guest.
+    console: file with the output of the guest's console.
+    name: name of the guest's domain, which is also the label of the multiplexer.
+    state: state directory of the instance.
+    timeout: time limit in seconds.
+    Raises RunError if the guest ends or does not answer in time. The message contains the last output of its
+    console.
     """
     where, socket, key = f"tcp:{line.guest}:{PORT}", state / "agent", state / "key"
     if at.ssh is not None:
@@ -156,7 +171,12 @@ def answered(
 
 
 def watched(xl: Xl, name: str, multiplexer: Process, console: Path) -> Callable[[], str]:
-    """Return a function that returns why a guest no longer answers, or '' while it still runs."""
+    """Return a function for GuestLine that returns why a guest no longer answers, or '' while it still runs.
+
+    name: name of the guest's domain.
+    multiplexer: process of the connection to its agent.
+    console: file with the output of its console.
+    """
     again = time.monotonic() + _LOOK_AT_GUEST
 
     def gone() -> str:

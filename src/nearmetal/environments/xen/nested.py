@@ -1,5 +1,5 @@
-"""Determines whether Xen itself runs on a machine, in a virtual machine or in an emulator, to label the
-figures of its guests."""
+"""Determines whether Xen itself runs on hardware, in a virtual machine or in an emulator. The figures of its
+guests are labelled accordingly."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ COPY_SECONDS = 60.0
 
 
 def nested(dom0: Host, tools: Tools, label: str) -> str:
-    """Return what Xen itself runs in: 'Xen in TCG: QEMU Standard PC', 'Xen in a virtual machine: KVM, …'.
+    """Return where Xen itself runs: 'Xen in TCG: QEMU Standard PC', 'Xen in a virtual machine: KVM, …'.
 
-    dom0: the dom0 of a Xen that reports that it is virtual (xl.Facts.virtual).
+    dom0: dom0 of a Xen whose processor reports that it is virtual (XenFacts.virtual).
     label: name of a temporary directory on dom0.
     """
     below = [name for name in _below(dom0, tools, label) if name != XEN]
@@ -31,7 +31,8 @@ def nested(dom0: Host, tools: Tools, label: str) -> str:
 
 
 def _below(dom0: Host, tools: Tools, label: str) -> tuple[str, ...]:
-    """Return the hypervisors below Xen; empty if nm-box cannot run there, or if Xen hides the processor."""
+    """Return the names of the hypervisors that CPUID reports on dom0; empty if nm-box cannot run there, or if
+    Xen hides them."""
     if not isinstance(dom0, SshHost):
         return hypervisors(dom0, tools / "nm-box")
     # A private directory, because its parent is writable for everybody.

@@ -1,4 +1,4 @@
-"""Parses the output of xl and xentop. No I/O. Lines with another form are skipped, never guessed."""
+"""Parses the output of xl and xentop. No I/O. Lines that do not have the expected form are skipped."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from .settings import XenScheduler
 
-#: Columns of `xentop -b` with nearmetal's names and scales: counts since the domain's start, and its memory
-#: now.
+#: Column of `xentop -b` -> (nearmetal's name, factor to s, B or a plain count). All are counts since the
+#: start of the domain, except its current memory.
 _COUNTED = {
     "CPU(sec)": ("cpu_seconds", 1.0),
     "NETTX(k)": ("network_sent_bytes", 1024.0),
@@ -45,8 +45,10 @@ class ListedDomain:
 class VirtualCpu:
     """One line of `xl vcpu-list`.
 
-    cpu: CPU where it runs; None while it is paused.
-    hard: affinity as xl prints it ('all', '0', '0-1').
+    id: ID of the domain.
+    number: number of the vCPU in the domain.
+    cpu: CPU of the machine on which it runs; None if it does not run on any.
+    hard: hard affinity as xl prints it ('all', '0', '0-1').
     """
 
     domain: str
@@ -58,7 +60,7 @@ class VirtualCpu:
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerShare:
-    """Weight and cap of one domain."""
+    """Weight and cap of one domain. The cap is in hundredths of one CPU; 0 is no cap."""
 
     domain: str
     weight: int
@@ -66,7 +68,7 @@ class SchedulerShare:
 
 
 def _rows(form: str, text: str) -> Iterator[re.Match[str]]:
-    """Yield the lines of a table that have this form."""
+    """Yield the lines that match a regular expression as a whole."""
     return (row for line in text.splitlines() if (row := re.fullmatch(form, line)))
 
 
@@ -114,7 +116,7 @@ def scheduler(info: str) -> XenScheduler | None:
 
 
 def version(info: str) -> str:
-    """Return the version from `xl info`, such as '4.17.3'; empty if there is none."""
+    """Parse the version, such as '4.17.3', from the output of `xl info`; empty if it has none."""
     parts = dict(re.findall(r"^(xen_major|xen_minor|xen_extra)\s*:[ \t]*(\S*)\s*$", info, re.MULTILINE))
     if not {"xen_major", "xen_minor"} <= parts.keys():
         return ""
@@ -122,36 +124,39 @@ def version(info: str) -> str:
 
 
 def cpus(info: str) -> int:
-    """Return the number of CPUs from `xl info`; 0 if there is none."""
+    """Parse the machine's number of CPUs from the output of `xl info`; 0 if it has none."""
     match = re.search(r"^nr_cpus\s*:\s*(\d{1,9})\s*$", info, re.MULTILINE)
     return int(match[1]) if match else 0
 
 
 def capabilities(info: str) -> frozenset[str]:
-    """Return the words of xen_caps and virt_caps from `xl info`, such as 'xen-3.0-x86_64' (pv guests),
-    'hvm-3.0-x86_64' and 'hap'."""
+    """Parse the words of xen_caps and virt_caps from the output of `xl info`, such as 'xen-3.0-x86_64' (pv
+    guests), 'hvm-3.0-x86_64' and 'hap'."""
     lines: list[tuple[str, str]] = re.findall(r"^(xen_caps|virt_caps)\s*:[ \t]*(.*)$", info, re.MULTILINE)
     return frozenset(word for _, words in lines for word in words.split())
 
 
 def in_virtual_machine(info: str) -> bool:
-    """Return from `xl info` whether the hypervisor's processor reports that it is virtual (CPUID leaf 1, ECX
-    bit 31: the second word of hw_caps)."""
+    """Return whether the processor of the hypervisor reports that it is virtual, from the output of `xl
+    info`.
+
+    The bit is CPUID leaf 1, ECX bit 31: the second word of hw_caps.
+    """
     match = re.search(r"^hw_caps\s*:\s*[0-9a-f]{8}:([0-9a-f]{8})\b", info, re.MULTILINE)
     return match is not None and bool(int(match[1], 16) & _HYPERVISOR)
 
 
 def free_memory(info: str) -> int | None:
-    """Return from `xl info` the bytes of memory that no domain has; None if not reported."""
+    """Parse the memory in bytes that no domain has from the output of `xl info`; None if it is not
+    reported."""
     match = re.search(r"^free_memory\s*:\s*(\d{1,12})\s*$", info, re.MULTILINE)
     return int(match[1]) << 20 if match else None
 
 
 def counters(text: str) -> dict[str, dict[str, float]]:
-    """Return the counters in the last table of `xentop -b -f`, by domain, with the names in _COUNTED, in s, B
-    or plain counts.
+    """Parse the last table in the output of `xentop -b -f`: domain -> name (_COUNTED) -> value.
 
-    A column that is missing or has no number is left out, never zero.
+    The values are in s, B, or plain counts. A column that is missing or contains no number is left out.
     """
     found: dict[str, dict[str, float]] = {}
     header: list[str] = []

@@ -1,4 +1,4 @@
-"""Settings that only a Xen guest has, and settings that it cannot have."""
+"""Settings that only Xen guests have, and settings of other guests that they cannot have."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ...model.keys import INTERFACE, SOME_TEXT, TRUTH, key, key_made, key_or, ma
 
 
 class XenType(StrEnum):
-    """How much of the guest is paravirtual: all (pv), all except memory and CPU (pvh), or only what has
-    paravirtual drivers (hvm)."""
+    """Type of a Xen guest: paravirtual (pv); paravirtual except for memory and CPU, which use the processor's
+    virtualisation (pvh); or a full machine with emulated devices, beside paravirtual drivers (hvm)."""
 
     PV = "pv"
     PVH = "pvh"
@@ -123,7 +123,8 @@ class XenSettings(BackendSettings):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The block device of its disk, or the directory of its volume group; empty on another dom0."""
+        """Path of the block device of the guest's disk, or of the directory of its volume group in /dev;
+        empty for disks in files, or if dom0 is another machine."""
         if self.dom0 is not None or self.disk.kind is XenDiskKind.FILE or self.disk.path is None:
             return ()
         return (self.disk.path if self.disk.kind is XenDiskKind.BLOCK else f"/dev/{self.disk.path}",)
@@ -152,7 +153,7 @@ def settings_for(environment: Environment) -> XenSettings:
 
 
 def misfits(environment: Environment, given: Collection[KeyPath]) -> Misfits:
-    """Yield the settings of an environment that a Xen guest does not support."""
+    """Yield the settings of an environment that Xen guests do not support, each with the reason."""
     guest = environment.guest
     if environment.image == HOST and (guest is None or guest.disk is None):
         what = "a guest of Xen sees nothing of the machine, so it has no image host; write image: debian-mpi"
@@ -190,8 +191,10 @@ def _own_misfits(environment: Environment, x: XenSettings, given: Collection[Key
 
 
 def _path_mistake(kind: XenDiskKind, path: str) -> str:
-    """Return an error message for an invalid path; '' if it is valid. In xl's disk settings, a comma ends a
-    path."""
+    """Return an error message if a path is invalid for a kind of disk; '' if it is valid.
+
+    Only plain characters are allowed, because for example a comma would end the path in xl's configuration.
+    """
     plain = all(c.isalnum() or c in "/_.+-" for c in path)
     if kind is XenDiskKind.LVM:
         wrong = not plain or "/" in path or path.startswith("-")

@@ -1,5 +1,5 @@
-"""Runs xl on a dom0, on this machine or another. Every call has a timeout, and errors contain xl's own
-message."""
+"""Runs xl on a dom0, which is this machine or another one. Every call has a time limit, and errors contain
+the message of xl."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from . import output
 from .settings import XenScheduler
 
 CALL_SECONDS = 60.0
-"""Time limit of a call. It answers at once if guests leave dom0 enough CPU time."""
+"""Time limit of a call of xl, in seconds. xl answers at once if the guests leave dom0 enough CPU time."""
 CREATE_SECONDS = 90.0
-"""Time limit of a creation. xl's own limit for each of a guest's devices is 40 s."""
+"""Time limit of `xl create`, in seconds. The limit of xl itself is 40 s for each device of a guest."""
 GONE_SECONDS = 60.0
 INCOMING, AWAY = "--incoming", "--migratedaway"
 """Ends of the names that xl gives a domain while it moves it, at its destination and at its source."""
@@ -30,11 +30,11 @@ _NOISE = ("Parsing config", "Saving to", "xc: progress", "Loading new save file"
 class XenFacts:
     """Properties of the hypervisor.
 
-    version: '4.17.3'.
+    version: such as '4.17.3'.
     cpus: number of CPUs of the machine.
-    scheduler: None if it is not a XenScheduler.
-    capabilities: see output.capabilities.
-    free_memory: bytes; None if not reported.
+    scheduler: None if it is none of XenScheduler.
+    capabilities: see output.capabilities().
+    free_memory: memory that no domain has, in bytes; None if not reported.
     virtual: whether its processor reports that it is virtual.
     """
 
@@ -47,13 +47,13 @@ class XenFacts:
 
 
 class Xl:
-    """The toolstack of one dom0."""
+    """The commands xl and xentop on one dom0."""
 
     def __init__(self, dom0: Host) -> None:
         self.dom0 = dom0
 
     def facts(self) -> XenFacts | Unavailable:
-        """Return the properties from `xl info`, or why there is no hypervisor."""
+        """Return the properties of the hypervisor from `xl info`, or why there is none."""
         if self.dom0.which("xl") is None:
             return Unavailable(
                 reason=f"no xl on {self.dom0.name}: it is no dom0 of Xen",
@@ -78,8 +78,10 @@ class Xl:
         )
 
     def create(self, config: str, timeout: float = CREATE_SECONDS) -> None:
-        """Start the guest of a configuration file on dom0, paused.
+        """Create a guest, which is paused, from a configuration file.
 
+        config: path of the file on dom0.
+        timeout: time limit in seconds.
         Raises RunError.
         """
         # -p: paused, so that it runs nothing before its console and its vCPUs are set up.
@@ -98,7 +100,7 @@ class Xl:
     def domains(self) -> tuple[output.ListedDomain, ...]:
         """Return all domains.
 
-        Raises RunError if xl does not answer, since an empty list would not mean that the guests have ended.
+        Raises RunError if xl does not answer: an empty result would mean that all guests have ended.
         """
         return output.domains(self._do(["list"], "the guests cannot be listed"))
 
@@ -110,7 +112,8 @@ class Xl:
         return next((d for d in self.domains() if d.name == name), None)
 
     def destroy(self, name: str) -> None:
-        """End a guest at once and wait until it no longer exists. Does nothing if there is none.
+        """Destroy a guest, and wait until its domain no longer exists. Does nothing if there is no such
+        domain.
 
         Raises RunError.
         """
@@ -128,8 +131,9 @@ class Xl:
             time.sleep(_LOOK_AGAIN)
 
     def pin(self, name: str, cpus: Sequence[int]) -> None:
-        """Pin each vCPU, by number, to one CPU of the machine, and check the result.
+        """Pin each vCPU of a guest to one CPU of the machine, and check the result.
 
+        cpus: CPU of the machine for each vCPU, in order.
         Raises RunError.
         """
         for number, cpu in enumerate(cpus):
@@ -148,9 +152,10 @@ class Xl:
     def set_share(
         self, scheduler: XenScheduler, name: str, *, weight: int | None, cap: int | None
     ) -> output.SchedulerShare:
-        """Set weight and cap of a guest, and return them as read back.
+        """Set weight and cap of a guest, and return the values that the hypervisor then reports.
 
-        Raises RunError if they differ.
+        weight, cap: None leaves the value unchanged. The cap is in hundredths of one CPU.
+        Raises RunError if they differ from the requested ones.
         """
         options = ["-w", str(weight)] if weight is not None else []
         options += ["-c", str(cap)] if cap is not None else []
@@ -167,7 +172,7 @@ class Xl:
         return share
 
     def counters(self) -> dict[str, dict[str, float]]:
-        """Return counters by domain (output.counters); empty if xentop does not answer."""
+        """Return the counters of all domains; see output.counters(). Empty if xentop does not answer."""
         # One table contains all counters; a second one would only add rates.
         done = self.dom0.run(["xentop", "-b", "-f", "-i", "1"], timeout=CALL_SECONDS, env={"TERM": "dumb"})
         return output.counters(done.stdout) if done.ok else {}
@@ -178,9 +183,9 @@ class Xl:
 
 
 def cpu_set(text: str) -> frozenset[int] | None:
-    """Parse '0-1,3' into numbers; None for 'all'.
+    """Parse a set of CPUs, such as '0-1,3', as xl prints it; None for 'all'.
 
-    Raises RunError for anything else.
+    Raises RunError for any other text.
     """
     if text == "all":
         return None
@@ -194,7 +199,8 @@ def cpu_set(text: str) -> frozenset[int] | None:
 
 
 def find_xl_message(output: str) -> str:
-    """Return the first error, since later ones follow from it; without an error, the first line."""
+    """Return the first error in the output of xl or, if it has none, the first line. Later errors are
+    consequences of the first."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(_NOISE)]
     errors = [line for line in lines if "error" in line.casefold() or line.startswith("xl:")]

@@ -1,6 +1,7 @@
-"""Control groups of version 1 and 2: directories, limits and member processes. Knows no environment.
+"""Control groups of version 1 and 2: directories, limits and member processes. This package must not depend
+on backends.
 
-Every instance has a directory below the tool's own group; with version 2, below the nearest group that can
+Every instance has a directory below the tool's own group; with version 2, below the nearest ancestor that can
 have children. Version 1 is used if cpu, cpuacct, cpuset and memory have hierarchies of their own, and version
 2 if they are in the unified hierarchy.
 """

@@ -24,7 +24,8 @@ DEFAULT_PERIOD_US = 100_000
 class GroupLimits:
     """Limits of a group. None or empty means no limit.
 
-    cpu_share: CPU time as a share of one CPU.
+    cpus: CPUs on which the group may run.
+    cpu_share: CPU time as a share of one CPU, such as 1.5.
     period_us: period of that limit, in microseconds.
     memory: in bytes.
     weight: as in cpu.shares of version 1.
@@ -38,9 +39,11 @@ class GroupLimits:
 
 
 def create(made: Mapping[str, Path], limits: GroupLimits) -> None:
-    """Make the directories and set the limits. An old empty group of the same name is replaced.
+    """Make the directories of a group and set its limits. An old empty group of the same name is replaced.
 
     Call remove() afterwards, even if create() fails.
+
+    made: directory by controller, as returned by directories().
 
     Raises RunError if the kernel refuses.
     """

@@ -26,7 +26,8 @@ class Parents:
     """The directories in which groups can be made.
 
     version1: directory by controller, for version 1.
-    unified: directory for version 2, or None.
+    unified: directory for version 2; None if version 1 is used.
+    controllers: controllers that the groups can have, by their names in version 1.
     """
 
     version1: Mapping[str, Path]
@@ -63,10 +64,10 @@ def _group_of(process: str, root: Path = Path("/")) -> dict[str, Path]:
 
 
 def own_everywhere(root: Path = Path("/"), process: str = "self") -> tuple[Path, ...]:
-    """Return the directory of our own group in every mounted hierarchy, including those whose controllers we
-    do not use.
+    """Return the directory of a process's group in every mounted hierarchy, including hierarchies that
+    nearmetal does not use.
 
-    process: PID of another process, whose groups are returned.
+    process: PID as text; 'self' for this process.
     """
     text = (root / "proc" / process / "cgroup").read_text(errors="surrogateescape")
     own = [line.split(":", 2)[1:] for line in text.splitlines()]
@@ -84,7 +85,8 @@ def own_everywhere(root: Path = Path("/"), process: str = "self") -> tuple[Path,
 
 
 def find_parents(root: Path = Path("/")) -> Parents | MissingValue:
-    """Find the directories in which this process may make groups.
+    """Return the directories in which this process may make groups; MissingValue with the reason if there are
+    none.
 
     root: root of another directory tree, for tests.
     """
@@ -106,18 +108,20 @@ def find_parents(root: Path = Path("/")) -> Parents | MissingValue:
 
 _found_parents = lru_cache(maxsize=1)(find_parents)
 _within: list[Parents | MissingValue] = []
-"""The groups that the innermost inside_own_group() of this process allows."""
+"""The parents that the open inside_own_group() contexts of this process have yielded, innermost last."""
 
 
 def machine_parents() -> Parents | MissingValue:
-    """Return find_parents() of this machine, computed only once. Inside inside_own_group(), return what that
-    allows."""
+    """Return find_parents() of this machine, computed only once. While an inside_own_group() context is open,
+    return the parents that it has yielded."""
     return _within[-1] if _within else _found_parents()
 
 
 @contextlib.contextmanager
 def inside_own_group(root: Path = Path("/")) -> Iterator[Parents | MissingValue]:
-    """Let this process make groups only below the group in which it was started, and yield the parents.
+    """Let this process make groups only below the group in which it was started.
+
+    Yields the parents that machine_parents() returns until exit; MissingValue if no groups can be made there.
 
     A batch system ends a job by the processes of the job's group, so no process may leave that group. With
     version 2, a group whose children have controllers must not contain processes. The processes of our own
@@ -137,7 +141,10 @@ def inside_own_group(root: Path = Path("/")) -> Iterator[Parents | MissingValue]
 
 
 def _with_room(own: Path, stack: contextlib.ExitStack) -> Parents | MissingValue:
-    """Move the processes of a group to a new group below it, and return the group as a parent."""
+    """Move the processes of a group to a new group below it, so that further groups can be made below it.
+
+    Returns the group as Parents; MissingValue if it cannot be divided. `stack` undoes the change on exit.
+    """
     leaf = own / f"nearmetal-worker-{os.getpid()}"
     try:
         leaf.mkdir()
@@ -213,7 +220,11 @@ def _unified_name(controller: str) -> str:
 
 
 def directories(parents: Parents, label: str, controllers: Set[str]) -> dict[str, Path]:
-    """Return the directories that create() would make, by controller, or {'unified': ...}. No I/O."""
+    """Return the directories that create() would make, by controller, or {'unified': ...}. No I/O.
+
+    label: name of the group.
+    controllers: wanted controllers, by their names in version 1. Those that cannot be used are left out.
+    """
     if parents.unified is not None:
         return {UNIFIED: parents.unified / label} if controllers & parents.controllers else {}
     usable = controllers & parents.controllers
@@ -221,7 +232,7 @@ def directories(parents: Parents, label: str, controllers: Set[str]) -> dict[str
 
 
 def at_the_top(parents: Parents) -> Parents:
-    """Return the same parents, but for version 1 at the top of their hierarchies."""
+    """Return the parents with each directory of version 1 replaced by the mount point of its hierarchy."""
     points = _mount_points()
     return replace(parents, version1={name: points[name] for name in parents.version1})
 
@@ -252,8 +263,8 @@ def of_process(pid: int) -> dict[str, Path]:
 def freezer(made: Mapping[str, Path], label: str) -> Path | None:
     """Return the control file that freezes the group of an instance; None if it has no such group.
 
-    made: of create(). A container program that made the group itself did so below our own group, in every
-        hierarchy.
+    made: the directories that were passed to create(). With version 1, create() makes no group in the freezer
+        hierarchy. A container program may have made one there, below our own group.
     """
     version1 = (group / label / "freezer.state" for group in own_everywhere())
     unified = [made[UNIFIED] / "cgroup.freeze"] if UNIFIED in made else []
@@ -261,8 +272,8 @@ def freezer(made: Mapping[str, Path], label: str) -> Path | None:
 
 
 def thaw(pid: int, label: str) -> None:
-    """Thaw the groups with a label in their names that contain a process. With version 1, it would not end
-    when it is killed."""
+    """Thaw the groups that contain a process and have a label in their names. With version 1, a killed
+    process ends only after it is thawed."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for group in (g for g in own_everywhere(process=str(pid)) if label in g.name):
             for file, thawed in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):

@@ -26,7 +26,7 @@ def devices(diskstats: str) -> tuple[str, ...]:
 def counts_blocks(group: Path, root: Path) -> bool:
     """Return whether groups below this one count bytes to and from disks.
 
-    The counting is switched on if setting and lifting a limit in a temporary group does that.
+    If they do not, try to switch the counting on by setting and lifting a limit in a temporary group.
 
     root: root of another directory tree, for tests.
     """

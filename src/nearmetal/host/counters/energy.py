@@ -28,7 +28,7 @@ class EnergyDomain:
 
 
 def energy_domains(root: Path = Path("/")) -> tuple[EnergyDomain, ...] | MissingValue:
-    """Return the packages whose energy can be read.
+    """Return the packages of the machine; MissingValue with the reason if the energy of one cannot be read.
 
     root: root of another directory tree, for tests.
     """
@@ -59,8 +59,8 @@ def energy_files() -> dict[str, str]:
 class EnergyMeter:
     """A source of counters: the energy of the whole node in joules, since the meter was made.
 
-    A counter that restarts at 0 between two reads is allowed for. If a domain can no longer be read, there is
-    no value.
+    A counter may restart at 0 once between two reads. If a domain can no longer be read, the value is None
+    from then on.
     """
 
     name = "node"

@@ -66,7 +66,7 @@ def _with_groups_below(parent: Path, name: str) -> str:
 def node_paths(host: Host) -> Mapping[str, str]:
     """Return the paths of the node's counter files, found once per host.
 
-    They include the CPU clock of the root cgroup if the mount shows the real root, and not the root of a
+    They include the CPU time of the root cgroup if the mount shows the real root, and not the root of a
     cgroup namespace. Only the real root has a release_agent (version 1) or no cgroup.type (version 2).
     """
     paths = _NODE_PATHS.get(host)

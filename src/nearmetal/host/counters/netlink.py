@@ -42,6 +42,8 @@ _BUFFER = 1 << 15  # the kernel sends no longer messages; a larger buffer would 
 class Qdisc:
     """The counters of a queueing discipline.
 
+    device: index of its network device.
+    kind: name of the discipline, such as 'fq_codel'.
     drops, overlimits, requeues: packets since it was set up.
     backlog: bytes in the queue now.
     """

@@ -13,9 +13,9 @@ from .procfiles import Counters
 RETRANSMITTED = "TcpRetransSegs"
 TIMEOUTS = "TcpExtTCPTimeouts"
 PROBES = "TcpExtTCPLossProbes"
-"""Segments that TCP sends after a short silence to provoke an answer.
+"""Tail loss probes: segments that TCP sends after a short silence to provoke an acknowledgement.
 
-Most are retransmissions; few of them were lost.
+Most probes repeat a segment, although few of these segments were lost.
 """
 
 #: Counters that indicate losses, by file, with the names of nstat. The other 300 or so are not recorded.
@@ -112,7 +112,7 @@ def _columns(name: str, head: bytes) -> tuple[tuple[int, str], ...]:
 def device_counters(text: bytes, devices: Container[str] | None = None) -> Counters:
     """Parse /proc/net/dev and return bytes, packets, errors and drops as 'dev.<device>.rx_drops' and so on.
 
-    Only the named devices are returned, if any are named.
+    devices: names of the devices to return; None for all.
     """
     out: Counters = {}
     for line in text.splitlines():

@@ -53,7 +53,7 @@ Reading = Mapping[str, bytes]
 class NetworkMeter:
     """A meter of one network namespace. It owns its descriptors, so it must be closed.
 
-    names: names of devices by index, as far as they were looked up.
+    last_mark: result of the last mark(); all values are None before the first.
     """
 
     def __init__(self, descriptors: Mapping[str, int]) -> None:
@@ -90,10 +90,11 @@ class NetworkMeter:
         return out
 
     def mark(self) -> Counters:
-        """Return the current counters of MARKED.
+        """Return the current numbers of retransmission timeouts, retransmitted segments and tail loss probes.
 
-        An expired timer retransmits a segment, and so do most probes. As long as no segment was
-        retransmitted, netstat need not be read, which takes three times as long.
+        Timeouts and most probes retransmit a segment. The file snmp counts retransmitted segments, and
+        netstat counts timeouts and probes but takes three times as long to read. So netstat is read only if
+        the count of snmp has changed.
         """
         again = segments_sent_again(self.read(("snmp",)).get("snmp", b""))
         if again is None or again != self.last_mark[RETRANSMITTED]:
@@ -240,7 +241,10 @@ def hand_over(via: socket.socket, descriptors: Mapping[str, int]) -> None:
 
 
 def taken_over(via: socket.socket) -> NetworkMeter | None:
-    """Return the descriptors of the next namespace that was sent; None if there is no further one."""
+    """Receive the descriptors that hand_over() has sent, and return a meter of their namespace.
+
+    Returns None if nothing was sent or the message is incomplete. Does not wait.
+    """
     try:
         words, fds, flags, _ = socket.recv_fds(via, 256, DESCRIPTORS, socket.MSG_DONTWAIT)
     except OSError:

@@ -1,8 +1,8 @@
 """Sources of counters of an instance, in addition to the files that the sampler keeps open.
 
 An instance of a backend may have further sources in an attribute `sources`: the counters inside a guest, the
-run delay of its vCPUs. Their names become scopes of the record. Their counts over timed parts are added to
-the others (see meters/inside.py)."""
+run queue delay of its vCPUs. The record of a trial stores the counters of each source under the name of the
+source (its scope). Counts over timed parts are added over all sources of an arm (see meters/inside.py)."""
 
 from __future__ import annotations
 

@@ -87,12 +87,17 @@ def disturbance(
     seconds: float,
     cpus: int,
 ) -> dict[str, float | None]:
-    """Return the shares of the CPU time of `cpus` CPUs over `seconds` that other processes took; None if
-    unavailable.
+    """Return the shares of a node's CPU time that went to others than the instances; None for an unknown
+    share.
 
-    other_cpu_share: the node's busy time minus that of all instances and of this process. Launched ranks are
-        daemons, so only their cgroups count them. Unavailable if an instance has no counter of its CPU time.
-    steal_share: steal of the node.
+    node: difference of the node's counters.
+    instances: difference of the counters of each instance.
+    own_cpu_seconds: CPU time of this process. It does not include ranks, which only cgroups count.
+    seconds, cpus: wall time and number of CPUs. A share is relative to their product.
+
+    other_cpu_share: CPU time of other processes: busy time of the node, minus that of all instances and of
+        this process. None if an instance has no counter of its CPU time.
+    steal_share: time that the hypervisor gave to others.
     share_resolution: resolution of both shares.
     """
     whole = seconds * cpus

@@ -46,6 +46,7 @@ def facts(run: Run, binaries: Sequence[str]) -> dict[str, str]:
     """Collect facts by name from inside one instance.
 
     run: executes argv inside the instance.
+    binaries: paths of programs inside the instance.
 
     'binary <path>' and 'library <name>' are the SHA-256 of the file that a program would load (libraries as
     the instance's own loader resolves them). Further facts are CPU flags, settings and limits. A fact that

@@ -29,7 +29,11 @@ _SETTLES = 0.3  # udev gives a new device its final name
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceState:
-    """The settings of a device, which are restored when the device is given back."""
+    """The settings of a device, which are restored when the device is given back.
+
+    mtu: bytes.
+    queue_length: packets.
+    """
 
     name: str
     alias: str
@@ -80,7 +84,7 @@ def free_hardware(host: Host, sys: Path = SYS) -> tuple[str, ...]:
 
 
 def ipv4_routes(host: Host) -> Iterator[tuple[str, IPv4Network]]:
-    """Return (device, destination) of the machine's routes."""
+    """Yield (device, destination) of each IPv4 route of the machine."""
     for words in (line.split() for line in text_of(host, "/proc/net/route").splitlines()[1:]):
         if len(words) > 7:
             address, mask = (int.from_bytes(bytes.fromhex(w)[::-1], "big") for w in (words[1], words[7]))
@@ -88,7 +92,7 @@ def ipv4_routes(host: Host) -> Iterator[tuple[str, IPv4Network]]:
 
 
 def _ipv6_addresses(host: Host) -> Iterator[tuple[str, str]]:
-    """Return (device, address), without the addresses that every link gets automatically."""
+    """Yield (device, address) of the machine's global addresses, without link-local ones."""
     for line in text_of(host, "/proc/net/if_inet6").splitlines():
         address, _, _, scope, _, device = line.split()
         if scope == "00":  # global
@@ -120,7 +124,7 @@ def physical_functions(host: Host, sys: Path = SYS) -> tuple[str, ...]:
 
 
 def functions(host: Host, name: str, sys: Path = SYS) -> tuple[str, ...]:
-    """Return the network devices of a device's virtual functions, by number.
+    """Return the network devices of a device's virtual functions, in the order of the functions' numbers.
 
     Functions that belong to another namespace or to a virtual machine are missing.
     """

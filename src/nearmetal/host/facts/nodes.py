@@ -16,7 +16,8 @@ UNKNOWN = "not known"
 class NodeDifference:
     """A fact that is not the same on all nodes.
 
-    values: the names of the nodes that have a value, by value, the commonest first.
+    what: name of the fact.
+    values: for each value, the names of the nodes that have it. The most common value comes first.
     """
 
     what: str

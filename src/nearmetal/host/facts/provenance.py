@@ -1,7 +1,8 @@
 """Facts about the machine for the record: hardware, kernel, settings that affect timings, limits, versions.
 
-Everything is read from files of the machine. A value that cannot be read is {"unavailable": reason}. No
-environment variables, user names or addresses are recorded. Nothing is cached: reading takes about 10 ms.
+Facts are read from files of the machine, and some versions from the output of programs. A value that cannot
+be read is {"unavailable": reason}. No environment variables, user names or addresses are recorded. Nothing is
+cached: reading takes about 10 ms.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def provenance(host: Host) -> dict[str, Any]:
     """Return facts by section, ready for JSON. It raises no error: a missing value is {"unavailable":
     reason}.
 
-    Sections: cpu, memory, kernel, settings, hypervisor, boot, limits, versions, distribution, cgroup.
+    Sections: cpu, memory, kernel, settings, mitigations, hypervisor, boot, cgroup, limits, distribution,
+    versions.
     """
     info = _text(host, "/proc/cpuinfo")
     return {
@@ -111,7 +113,7 @@ def cpu_summary(provenance: Mapping[str, Any]) -> str:
 def boot_state(provenance: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts that change only by a reboot, new firmware, or an administrator.
 
-    Records with different boot states are never pooled as replicates (METHOD, 'The block').
+    Records with different boot states are never pooled as replicates (docs/method.md, 'Boot states').
     """
     cpu, kernel = section(provenance, "cpu"), section(provenance, "kernel")
     return {

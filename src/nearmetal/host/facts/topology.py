@@ -1,4 +1,5 @@
-"""Finds which CPUs share a core, a socket or memory, from files in /sys that the hwloc library reads too."""
+"""Finds which CPUs share a core, a socket or a NUMA node, from files in /sys that the hwloc library reads
+too."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ class CpuTopology:
     """The CPUs of the machine and their order.
 
     order: the CPUs in the order in which ranks take them: one thread of every core first, socket by socket
-        and memory node by memory node, then the further threads in the same order.
+        and NUMA node by NUMA node, then the further threads in the same order.
+    cores: number of cores to which the CPUs belong.
     """
 
     order: tuple[int, ...]
@@ -56,6 +58,6 @@ def _package(host: Host, cpu: int) -> int:
 
 
 def _nodes(host: Host) -> dict[int, int]:
-    """Return the memory node of each CPU."""
+    """Return the NUMA node of each CPU."""
     online = ranges(text_of(host, _NODE.format("online")))
     return {c: n for n in online for c in ranges(text_of(host, _NODE.format(f"node{n}/cpulist")))}

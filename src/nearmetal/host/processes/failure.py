@@ -40,7 +40,7 @@ class ErrorLine:
     """An error that one of our own programs reported (kernels/common/fail.h).
 
     program: its name, such as "nm-dgemm".
-    process: which of the program's processes failed, such as "CPU 1"; empty if it has one.
+    process: which of the program's processes failed, such as "CPU 1"; empty if the program has only one.
     """
 
     program: str

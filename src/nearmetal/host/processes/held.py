@@ -1,4 +1,5 @@
-"""Processes held by descriptors (pidfd), such as those of the source of a checkpoint."""
+"""Groups of processes that are identified by descriptors (pidfd), such as the processes of an instance that
+is checkpointed."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ _LOOK_AGAIN = 0.001
 
 @contextmanager
 def holding(pid: int) -> Iterator[Sequence[int]]:
-    """Yield descriptors (pidfd) of a process and its descendants. They identify the processes, whatever
-    PIDs are used anew."""
+    """Yield descriptors (pidfd) of a process and its descendants. A descriptor still identifies its process
+    when another process has its PID."""
     with ExitStack() as stack:
         held = []
         for member in tree(pid):
@@ -36,13 +37,14 @@ def signal_all(held: Sequence[int], number: signal.Signals) -> None:
 
 
 def await_ends(held: Sequence[int], seconds: float) -> int:
-    """Return how many processes of holding() still exist after some seconds."""
+    """Wait until the processes of holding() have ended, for at most `seconds`. Returns how many still run."""
     end = time.monotonic() + seconds
     return sum(not wait_readable(fd, end - time.monotonic()) for fd in held)
 
 
 def await_reaped(held: Sequence[int], seconds: float) -> None:
-    """Wait until the PIDs of the processes of holding(), which have ended, are free; at most some seconds."""
+    """Wait until the ended processes of holding() are reaped and their PIDs are free, for at most
+    `seconds`."""
     end, left = time.monotonic() + seconds, list(held)
     while left and time.monotonic() < end:
         try:

@@ -1,6 +1,6 @@
 """Starts a helper by posix_spawn and reads its report.
 
-It takes half a millisecond; subprocess takes several.
+Such a start takes half a millisecond; a start by subprocess takes several.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SpawnedProcess:
 
 
 def wait_for_end(child: int, timeout: float) -> bool:
-    """Return whether a child process ends within timeout seconds. Its exit status must not have been read."""
+    """Return whether a child process ends within timeout seconds. It must not have been reaped."""
     fd = os.pidfd_open(child)
     try:
         return wait_readable(fd, timeout)
@@ -60,7 +60,7 @@ def wait_for_end(child: int, timeout: float) -> bool:
 
 
 def wait_readable(fd: int, timeout: float) -> bool:
-    """Return whether fd becomes readable (or ends) within timeout seconds."""
+    """Return whether fd becomes readable within timeout seconds. A pidfd does when its process ends."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(max(timeout, 0) * 1000))

@@ -22,12 +22,12 @@ GROUP_SECONDS = 2.0
 thawed."""
 
 _THREADS = 14
-"""Position of the number of threads in /proc/<pid>/stat, behind the process group."""
+"""Position of the number of threads among the fields of /proc/<pid>/stat after the process group."""
 _MARK = LABEL_VARIABLE.encode() + b"="
 
 
 def label_of(environ: bytes) -> str | None:
-    """Return the label in the text of /proc/<pid>/environ."""
+    """Return the label in the text of /proc/<pid>/environ; None if there is none."""
     for entry in environ.split(b"\0"):
         if entry.startswith(_MARK):
             return entry[len(_MARK) :].decode(errors="replace")
@@ -81,7 +81,7 @@ def tree(pid: int) -> list[int]:
 
 
 def opened(pid: int, path: str) -> bool:
-    """Whether a process has a file open."""
+    """Return whether a process has the file with this path open."""
     with contextlib.suppress(OSError):
         for entry in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):
@@ -143,8 +143,8 @@ def kill_group(leader: int, reap: Callable[[], object]) -> None:
 
 
 def _lives(group: int) -> bool:
-    """Whether a process of a group lives. Zombies, which not every first process of a container reaps, do
-    not."""
+    """Return whether any process of a group is alive. Zombies are not: the first process of some containers
+    never reaps them."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:

@@ -20,7 +20,7 @@ _BYTE_ORDER = sys.byteorder
 _RANK = re.compile(rb"(?:^|\0)(?:OMPI_COMM_WORLD_RANK|PMI_RANK|PMIX_RANK|SLURM_PROCID)=([0-9]+)")
 _SOCKET = re.compile(r"socket:\[([0-9]+)\]")
 _ESTABLISHED = b"01"
-#: Segments between ranks and their launcher, not between ranks (PMIx: dstore, shmem).
+#: Parts of the names of segments that ranks share with their launcher (PMIx: dstore, shmem).
 _LAUNCHERS = ("pmix", "dstor", "smlockseg", "smdataseg", "smseg", "initial")
 
 Link = tuple[str, str]

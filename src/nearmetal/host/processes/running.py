@@ -1,4 +1,5 @@
-"""Programs that run until a block is left, and files that such programs make when they are ready."""
+"""Context managers that run a program until exit, and a wait for the file that a program makes when it is
+ready."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def running_helper(
 
 
 def await_file(file: Path, process: Process, timeout: float) -> bool:
-    """Wait until a file exists. Returns False if the process ends before, or after timeout seconds."""
+    """Wait until a file exists. Returns False if the process ends first, or after timeout seconds."""
     end = time.monotonic() + timeout
     while not file.exists():
         if process.poll() is not None or time.monotonic() > end:

@@ -240,8 +240,10 @@ class BackendSettings:
 
     section: key of these settings in a study file, below the environment.
     title: name of the software behind the backend, for messages and documentation.
-    example: example of its value.
-    earlier: keys of these settings at their place in older study files, by path below the environment.
+    doc: description of the section, for documentation and editors.
+    example: example of the value of the section.
+    earlier: by the path of a key in older study files, below the environment: the key of these settings that
+        replaces it.
     """
 
     section: ClassVar[str]
@@ -252,7 +254,7 @@ class BackendSettings:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Paths of devices on this machine without which no instance starts."""
+        """Paths of the devices that this machine must have for an instance to start."""
         return ()
 
 

@@ -22,6 +22,10 @@ _SOURCE = matching(
     r"^deb( \[[^\]\n]*\])? [a-z][a-z+]{1,19}:/\S+( \S+)+$",
     "a line of sources.list, such as deb file:/srv/own ./",
 )
+_REQUIREMENT = matching(
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}==[A-Za-z0-9][A-Za-z0-9.+!_-]{0,49}$",
+    "a Python package and its version, such as veros==1.7.0",
+)
 
 
 class Variant(StrEnum):
@@ -63,6 +67,12 @@ class ImageDefinition:
         ListOf(_PACKAGE),
         "packages in it; kernels need a C compiler, make, CMake and an MPI with its headers",
         ["gcc", "libc6-dev", "make", "cmake", "libopenmpi-dev", "openmpi-bin"],
+    )
+    pip: tuple[str, ...] = key_or(
+        (),
+        ListOf(_REQUIREMENT),
+        "Python packages of PyPI in it, each with its version; what they need is installed with them",
+        ["veros==1.7.0"],
     )
     variant: Variant = key_or(
         Variant.MINBASE,

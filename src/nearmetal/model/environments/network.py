@@ -69,8 +69,8 @@ class Offloads:
 class NetworkSettings:
     """Settings of the network interface of each instance; None leaves the kernel's default.
 
-    rto_min: seconds.
-    rate: B/s.
+    rto_min: in seconds.
+    rate: in bytes per second.
     """
 
     mode: str | None = key_or(
@@ -122,6 +122,8 @@ class Seat:
     """The connection of one instance to an existing network.
 
     netns: path of the network namespace that the instance joins.
+    address: IPv4 address of the instance.
+    interface: name of its interface in that namespace.
     port: device in the hub that the interface is connected to; empty if the hub has no device for this
         interface.
     """

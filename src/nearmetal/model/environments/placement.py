@@ -107,8 +107,8 @@ class Placement:
 
     An emulated node is a network namespace with CPUs of its own; links connect the nodes.
 
-    node_kind: recorded when several nodes were made. None in a study that has not run, and in results made
-        before it was recorded; several nodes were then always emulated.
+    node_kind: set by nearmetal when it makes several nodes. None in a study that has not run, and in older
+        results, in which several nodes were always emulated.
     """
 
     name: str

@@ -41,10 +41,11 @@ class Formula:
 
     @staticmethod
     def parse(text: str, resolve: Callable[[str], str] = str) -> Formula:
-        """Parse a formula.
+        """Return the parsed formula.
 
-        resolve: returns the full name of a number by the name in braces.
-        Raises ValueError, with a message for the reader, if the text is no formula.
+        resolve: returns the full name of a number, given the name in braces.
+
+        Raises ValueError, with a message for the user, if the text is not a formula.
         """
         if len(text) > LONGEST:
             raise ValueError(f"longer than {LONGEST} characters")
@@ -62,7 +63,10 @@ class Formula:
         return Formula(text=text, names=tuple(names), tree=tree)
 
     def value(self, values: Sequence[float]) -> float:
-        """Return the result for values in the order of the names; nan if it is not defined there."""
+        """Return the result of the formula; nan if it is not defined for these values.
+
+        values: in the order of `names`.
+        """
         try:
             return _value(self.tree, values)
         except (ArithmeticError, ValueError):

@@ -56,8 +56,9 @@ class MeasurementConditions:
     an empty text.
 
     ranks: smallest and largest number of processes.
-    computation: ranges of fractions. If ours is far from it, the question is another one.
-    link: in bytes per second.
+    computation: by benchmark, the range of computation / (computation + communication) of the baseline, as
+        fractions. A claim is not checked for a benchmark whose fraction is far from it in our measurement.
+    link: rate of the links between nodes, in bytes per second.
     """
 
     ranks: tuple[int, int] = key_or((0, 0), RANKS, "number of processes, or a range of two")
@@ -168,7 +169,7 @@ class Relation(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Deduction:
-    """How a printed number follows from others, without their names."""
+    """The kind of a check that a printed number follows from others. Base class of the checks."""
 
     rule: Rule = field(metadata=key(one_of(Rule), "kind of the check"))
     relation: Relation = key_or(
@@ -182,7 +183,7 @@ class Derivation(Deduction):
     """The statement that one printed number follows from others.
 
     result: name of the printed number.
-    formula: its names are those of the other numbers.
+    formula: computes the result from the other numbers; its names are their names.
     """
 
     result: str
@@ -191,8 +192,8 @@ class Derivation(Deduction):
 
 @dataclass(frozen=True, kw_only=True)
 class Significance:
-    """A statement of a paper on whether two means differ. A value is the name of a printed number; '' if it
-    is not printed."""
+    """A statement of a paper on whether two means differ. Means, deviations and numbers of runs are given as
+    names of printed numbers; '' if one is not printed."""
 
     what: str = field(metadata=key(SOME_TEXT, "description"))
     source: str = field(metadata=key(SOME_TEXT, SOURCE))
@@ -230,9 +231,9 @@ class PaperClaim:
 
     low, high: range of the quantity as a fraction, widened by the rounding of the paper; None if only the
         direction is claimed.
-    exact: whether the paper gives one number. Our margin then widens the range.
+    exact: whether the paper gives a single number. Our margin then widens the range.
     bound: AT_MOST and AT_LEAST leave one end of the range open.
-    printed: the number as text.
+    printed: the number as text; '' if only the direction is claimed.
     """
 
     what: str = field(metadata=key(SOME_TEXT, "the statement"))
@@ -298,7 +299,7 @@ class PublishedFigure(NumberInReport):
     source: table or section.
     phase: phase of a process, '' for the whole process; for INSTANCES, the name of the counter ('node.user',
         see analysis.instances).
-    text: of a VALUE, as printed, with its unit.
+    text: the number as printed, with its unit; '' for a claim.
     """
 
     what: str
@@ -315,8 +316,8 @@ class PrintedColumn:
     """A column of a printed table.
 
     arm: the paper's name of the environment; '' if no study measures it.
-    baseline: of an overhead, the paper's name of the environment that it is compared with; '' if the column
-        has values.
+    baseline: if the column has overheads, the paper's name of the environment that they are compared with; ''
+        if the column has values.
     """
 
     name: str
@@ -331,7 +332,7 @@ class PrintedRow:
     metric: metric of the workload; '' if the row is a fact.
     total: whether the row is the sum over all processes of a metric of each process.
     fact: what the application reports about its run, such as its problem size; '' if the row is a metric.
-    texts: the printed cells with their units, one for each column; '' for none.
+    texts: the printed cells with their units, one for each column; '' for an empty cell.
     """
 
     name: str

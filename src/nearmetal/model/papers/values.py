@@ -34,7 +34,10 @@ def _rounding(value: object) -> Decimal:
 
 
 def _range(value: object) -> tuple[Decimal, Decimal]:
-    """Return both ends of a range. A single number is both of its ends."""
+    """Return both ends of a range. For a single number, both are this number.
+
+    Raises ValueMistake.
+    """
     if not isinstance(value, list):
         return (_decimal(value),) * 2
     if len(value) != 2:
@@ -53,7 +56,10 @@ def _ranks(value: object) -> tuple[int, int]:
 
 
 def _share(value: object) -> tuple[float, float]:
-    """Return a range in percent as fractions."""
+    """Return both ends of a range that is given in percent, as fractions.
+
+    Raises ValueMistake.
+    """
     low, high = _range(value)
     if low < 0 or high > 100:
         raise ValueMistake("must be a share between 0 and 100 %, or a range of two")

@@ -47,11 +47,11 @@ WORKING_SET, DIRTY_RATE = 16 << 20, float(16 << 20)
 
 
 DOWNTIME_LIMIT = 0.3
-"""Default, in seconds."""
+"""Default of the key `downtime_limit`, in seconds."""
 
 
 IDLE_RATE = 1.0
-"""Bytes of pages per second that a program with the load IDLE writes: hardly a page."""
+"""Rate at which a program with the load IDLE dirties pages, in bytes of pages per second: almost none."""
 
 
 LIFECYCLE_KEYS = frozenset({"method", "of", "ranks", "memory", "load", "working_set", "dirty_rate"})
@@ -176,15 +176,15 @@ class EventSubject(WorkloadBase):
 
     @property
     def given(self) -> tuple[str, ...]:
-        """Names of the keys that have a value, without `count`."""
+        """Names of the keys that the study sets, except `count`."""
         return tuple(
             f.name for f, _ in keys_of(type(self)) if f.name != "count" and vars(self)[f.name] is not None
         )
 
     @property
     def dirtied(self) -> tuple[int, int]:
-        """Bytes that the program writes to again and again, and bytes of pages per second; 0 stands for as
-        fast as it can."""
+        """Size in bytes of the memory that the program writes to repeatedly, and the rate in bytes of pages
+        per second; a rate of 0 means as fast as possible."""
         size = WORKING_SET if self.working_set is None else self.working_set
         rate = DIRTY_RATE if self.dirty_rate is None else self.dirty_rate
         return size, ceil(IDLE_RATE if self.load is Load.IDLE else rate)
@@ -195,17 +195,18 @@ class EventSubject(WorkloadBase):
 
     @property
     def extent(self) -> Extent:
-        """The processes that the event covers; those of the instance if the study says nothing."""
+        """The processes that the event covers; Extent.INSTANCE by default."""
         return self.of or Extent.INSTANCE
 
     @property
     def job_ranks(self) -> int:
-        """Ranks of the job whose rank or whole is moved; 1 for an instance with a program of its own."""
+        """Number of ranks of the job, of which one rank or all are moved; 1 if there is no job."""
         return USUAL_RANKS.get(self.extent, 1) if self.ranks is None else self.ranks
 
     @property
     def misfit(self) -> tuple[str, str] | None:
-        """The first key whose value contradicts another, and how; None if there is none."""
+        """The first key whose value contradicts that of another key, and the contradiction as text; None if
+        there is none."""
         if self.working_set is not None and self.memory is not None and self.working_set > self.memory:
             return "working_set", "is larger than memory"
         if self.ranks is not None and self.extent is Extent.INSTANCE:
@@ -218,7 +219,8 @@ class EventSubject(WorkloadBase):
         return None
 
     def by(self, method: Method | None) -> Self:
-        """Return the workload with the method of an environment, unless it has its own or can have none."""
+        """Return the workload with the method of an environment; unchanged if it has a method of its own or
+        its subject has no methods."""
         own = self.method is not None or "method" not in self.facts.keys
         return self if own else replace(self, method=method)
 

@@ -28,7 +28,7 @@ class MetricSpec:
 
     Exactly one of regex and json_path is set.
 
-    bounds: limits of the value, in the unit. A run with a value outside them is wrong.
+    bounds: limits of the value, in `unit`. A run with a value outside them counts as failed.
     """
 
     name: str

@@ -43,9 +43,9 @@ TIME_LIMIT = key(SECONDS, "a run longer than this is ended and counts as failed"
 class CommandWorkload(WorkloadBase):
     """A user's own program.
 
-    argv: empty if there is a script instead.
-    files: names in its directory, by path on the machine.
-    verify: None if every successful run counts.
+    argv: the program and its arguments; empty if there is a script instead.
+    files: by path on the machine, the name of a copy in the program's working directory.
+    verify: checks of the output; None if every run with one of `exit_codes` counts.
     time_limit: in seconds.
     usual_time: seconds of one run on bare metal, for plans only.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -72,10 +73,8 @@ def interpreter_of(script: str) -> tuple[str, ...] | None:
     The rest of the line after the path is one argument. Returns None if the line names no interpreter.
     """
     first = script.split("\n", 1)[0]
-    path, _, rest = first[2:].strip(" \t\r").partition(" ")
-    if not first.startswith("#!") or not path.startswith("/"):
-        return None
-    return (path, rest.strip()) if rest.strip() else (path,)
+    words = re.split(r"[ \t]+", first[2:].strip(" \t\r"), maxsplit=1)
+    return tuple(words) if first.startswith("#!") and words[0].startswith("/") else None
 
 
 def misnamed(name: str) -> str:

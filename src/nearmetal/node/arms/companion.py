@@ -47,7 +47,7 @@ class RunningCompanion:
 def companion(trial: Trial, wanted: Companion, instances: Sequence[Instance]) -> Iterator[RunningCompanion]:
     """Start the companion of a trial. Its command and its own instance are ended on exit.
 
-    instances: those of the arm, started.
+    instances: the running instances of the arm.
 
     Raises RunError, UnavailableError.
     """

@@ -41,7 +41,8 @@ def kept_groups(
     scratch: Path,
     stack: ExitStack,
 ) -> dict[str, KeptGroups]:
-    """Create the control groups that exist for the whole run, by the label of the instance.
+    """Create the control groups that exist for the whole run, and return them by the label of the instances
+    that use them.
 
     None are created if the study measures starts and stops. Arms with limits are left out: a quota, for
     example, would begin in the middle of its period.

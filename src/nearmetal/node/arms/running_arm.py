@@ -31,10 +31,9 @@ class RunningArm:
 
     group: its instances, and how long they took to start.
     volumes: the storage of each instance; empty if the environment does not request any.
-    companion: the instance of another kind that runs beside them; None if the environment does not request
-        one.
-    lodges_with: the trial whose virtual machine its instances run in. None if they run in none, or in one
-        that was booted only for them.
+    companion: the running companion; None if the environment does not request one.
+    lodges_with: ID of the trial whose virtual machine the instances run in. None if they run in none, or in
+        one that was booted only for them.
     shared_memory: directory in the machine's own /dev/shm for the segments of the ranks; None if the
         instances do not see it.
     ssh: command line of the client that reaches the instances; empty if an agent reaches them.
@@ -77,7 +76,7 @@ class RunningArm:
 
     @property
     def machines(self) -> tuple[RemoteInstance, ...]:
-        """One instance of each virtual machine. Those in the same one share its files."""
+        """One instance for each virtual machine. Instances in the same virtual machine share its files."""
         return self.guests if self.guest_around is None else self.guests[:1]
 
     @property
@@ -89,8 +88,8 @@ class RunningArm:
 
     @property
     def inner_lines(self) -> list[str]:
-        """The lines of the instances in the map of an agent that runs in the virtual machine around them;
-        empty if there is none."""
+        """The lines of the instances in the map file of an 'nm-box agent' that runs in the virtual machine
+        around them; empty if there is none."""
         if self.guest_around is None:
             return []
         return [i.inner_line for i in self.instances if isinstance(i, EnclosedInstance)]
@@ -121,11 +120,13 @@ class RunningGuard(Guard):
 
 
 def arm_around(trial: Trial, arms: Iterable[RunningArm]) -> RunningArm | None:
-    """Return the arm in whose virtual machine the instances of a trial run.
+    """Return the arm in whose virtual machine the instances of a trial run. None if the trial needs no
+    virtual machine, or has to boot its own.
 
-    This is an arm of the same block whose environment is that virtual machine, as one instance with the
-    ranks of the trial. Both arms then run on one kernel, booted once. None if the trial needs no virtual
-    machine, or has to boot its own.
+    Such an arm of the same block has not failed, its environment is that virtual machine, and its single
+    instance has the CPUs that the trial needs. Both arms then run on one kernel, booted once.
+
+    arms: running arms of the block.
     """
     return next(
         (
@@ -207,7 +208,8 @@ def _sees_shared_memory(node: Node, arm: Arm) -> bool:
 
 
 def _ssh(trial: Trial, group: Group, stack: ExitStack) -> tuple[str, ...]:
-    """Start an sshd in each instance if mpirun is to reach them by ssh."""
+    """Start an sshd in each instance if mpirun is to reach them by ssh. Returns the command line of the ssh
+    client; empty if an agent reaches them."""
     node, network = trial.node, trial.network
     several = len(group.instances) > 1 and trial.arm.transport is Transport.TCP
     if node.ssh is None or not several or network is None:

@@ -173,7 +173,10 @@ def _raise_first(workers: Sequence[_Worker]) -> None:
 
 @dataclass
 class _Ends:
-    """Watches through pidfds, in a separate thread, when the first processes of instances end."""
+    """A thread that records when the first processes of instances end. It watches their pidfds.
+
+    Raises TrialFailedError if one has already ended.
+    """
 
     instances: Sequence[Instance]
     _at: list[float] = field(default_factory=list)
@@ -202,7 +205,7 @@ class _Ends:
         self._close()
 
     def last(self) -> float:
-        """Return when the last one ended, by time.monotonic().
+        """Wait for the ends, and return when the last process ended, by time.monotonic().
 
         Raises TrialFailedError if a first process still runs.
         """

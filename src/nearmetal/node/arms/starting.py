@@ -30,7 +30,7 @@ from .start_group import Group, Start, started
 class Surroundings:
     """The virtual machine that instances run inside.
 
-    guest: the virtual machine; None if they run in none, or in one that is not running yet.
+    guest: the virtual machine; None if the instances run in none, or in one that is not running yet.
     alone: whether no instance of another arm runs in it.
     """
 
@@ -42,7 +42,7 @@ class Surroundings:
 def started_instances(
     trial: Trial, surroundings: Surroundings, *, time_stop: bool = False
 ) -> Iterator[tuple[Group, tuple[Volume, ...]]]:
-    """Start new instances of a trial, with their storage.
+    """Start new instances of a trial, with their storage. Yields the instances, and the volume of each.
 
     time_stop: also measure their stop. The group contains its durations after exit.
     """
@@ -72,7 +72,9 @@ def started_instances(
 
 @contextmanager
 def with_layers(backend: Backend, requests: Sequence[InstanceRequest]) -> Iterator[list[InstanceRequest]]:
-    """Give each movable instance a writable root outside of it until exit, as checkpoints need it."""
+    """Yield the requests, where each movable instance of a backend with checkpoints gets a directory for its
+    writable layer. A checkpoint needs a layer that outlives the instance. The directories are removed on
+    exit."""
     with ExitStack() as stack:
         out = []
         for request in requests:

@@ -1,5 +1,5 @@
-"""Determines before a study begins whether its virtual machines run by KVM or by an emulator. The measured
-programs are then compiled for the instructions that the processors of all arms have."""
+"""Determines before a study begins whether its virtual machines run by KVM or by an emulator. Then compiles
+the measured programs for the instructions that the processors of all arms have."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def foreseen_accelerators(study: Study, host: Host) -> Study:
 
 
 def _inside(environments: Iterable[Environment]) -> tuple[Environment, ...]:
-    """Return environments with the guests that they stand inside."""
+    """Return the environments. One that runs inside a virtual machine gets the guest settings of that virtual
+    machine."""
     every = tuple(environments)
     around = {e.name: e.guest for e in every}
     return tuple(e if e.inside is None else replace(e, guest=around.get(e.inside)) for e in every)
@@ -108,6 +109,11 @@ def _by_kvm(environment: Environment) -> bool:
 
 
 def resolved(environment: Environment, answer: KvmAnswer, require_kvm: bool) -> Environment:
+    """Return an environment with the accelerator that its guests use: KVM if it works, unless the environment
+    requests TCG.
+
+    Raises UnavailableError if KVM is required or requested, but does not work.
+    """
     settings = environment.guest or GuestSettings()
     wanted = Accelerator.KVM if require_kvm else settings.accelerator
     if answer.works and wanted is not Accelerator.TCG:

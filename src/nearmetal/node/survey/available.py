@@ -48,14 +48,14 @@ def usable_backends(machine: Machine, study: Study, progress: Progress) -> Usabl
     elsewhere: dict[str, str | None] = {}
     for e in study.environments:
         own = get_backend(e.backend)
+        names = [e.backend]
         if isinstance(own, Elsewhere) and (answer := own.check_environment(machine.host, machine.tools, e)):
             elsewhere[e.name] = _reported(e.name, answer, progress, moves=moves)
             backends[e.backend] = own
-            continue
-        for name in (
-            e.backend,
-            *([e.beside.backend] if e.beside is not None and e.beside.backend is not None else ()),
-        ):
+            names = []
+        if e.beside is not None and e.beside.backend is not None:
+            names.append(e.beside.backend)
+        for name in names:
             if name not in here:
                 backend = get_backend(name)
                 answer = backend.check(machine.host, machine.tools)
@@ -66,7 +66,7 @@ def usable_backends(machine: Machine, study: Study, progress: Progress) -> Usabl
 
 
 def asks_for_moves(study: Study) -> bool:
-    """Whether a study moves instances, checkpoints them, or makes them ready for that."""
+    """Return whether a study moves instances, checkpoints them, or makes them ready for either."""
     return any(e.movable for e in study.environments) or any("method" in w.facts.keys for w in study.events)
 
 
@@ -120,7 +120,8 @@ def usable_arms(
     require_cpus(arms.values(), machine)
     first = study.design.baselines[0]
     if not any(a.environment.name == first for a in arms.values()):
-        raise UnavailableError(f"the baseline {first} cannot run here: {next(iter(absent.values()), '')}")
+        why = next((absent[a.name] for a in study.arms() if a.environment.name == first), "")
+        raise UnavailableError(f"the baseline {first} cannot run here: {why}")
     if study.comparisons() and not study.with_arms(arms).comparisons():
         raise UnavailableError(
             f"nothing is left to compare with {first}",

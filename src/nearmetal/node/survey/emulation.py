@@ -17,8 +17,9 @@ from ..progress import Progress
 def with_emulation(machine: Machine, study: Study, progress: Progress) -> Study:
     """Return the study with the emulator under each environment, and the kind of nodes of each placement.
 
-    The emulator is that of the machine, or the outer hypervisor of its hypervisor. Several nodes are
-    emulated, unless the study names machines.
+    The emulator of an environment is the system in which its hypervisor runs, if that is not a machine;
+    otherwise the emulator of this machine, if it is emulated. Placements on several nodes get emulated nodes,
+    unless the study names machines.
     """
     itself = emulator(machine.host, machine.tools)
     by_name = {e.name: e for e in study.environments}

@@ -25,8 +25,10 @@ def place_of(
 ) -> Place:
     """Return the conditions under which an arm runs an application.
 
-    The smallest memory per task of any arm is used for all arms: all must do the same work, however their
-        tasks are divided among instances.
+    The smallest memory per task of any arm is used for all arms, because all must do the same work, however
+    their tasks are divided among instances.
+
+    directory: working directory of the application.
     """
     takers = [a for a in study.arms() if a.environment.takes(workload.name)]
     of_task = [
@@ -103,7 +105,7 @@ def find_on(host: Host) -> Find:
 
 
 def lacking(needs: Needs, find: Find, host: Host | None = None) -> tuple[str, ...]:
-    """Return what is missing.
+    """Return the programs of an application that are missing, or what its probe did not find.
 
     find: finds programs at the place of the application.
     host: host on which the application's probe is run; None to run nothing.

@@ -1,5 +1,5 @@
-"""Charts of one cell: its rounds, its values, where the time went, and the distribution of starts. And the
-chart of the noise floor."""
+"""Charts of one cell: overhead by round, absolute values, extra time by phase and cause, and the distribution
+of the times of events. Also the chart of the noise floor."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ Channel = TypeVar("Channel")
 
 MOST_POINTS = 400
 FAR_ROOF = 0.2
-"""Share of a roof below which the roof is mentioned as text and not drawn."""
+"""The upper bound (roof) of a cell is drawn only if the result is above this share of it, and below the
+inverse of this share."""
 APART = 0.15
-"""How far the marks of the two sides of a round lie from the middle, in rounds."""
+"""Distance of the marks of baseline and arm from the position of their round on the axis, in rounds."""
 
 
 def charts_of(cell: Cell, records: RecordIndex) -> tuple[Chart, ...]:
@@ -63,8 +64,8 @@ def _points_view(as_factor: bool, p: Palette) -> alt.LayerChart:
 
 
 def points(cell: Cell) -> Chart | None:
-    """Return a chart of the overhead of every round, with the band of the margin, the estimate, and the
-    interval as it narrowed."""
+    """Return a chart of the overhead of every round, with the margin, the estimate, and the intervals of all
+    analyses so far; None if there are no rounds."""
     pairs = list(zip(cell.blocks, cell.d, strict=True))
     if not pairs:
         return None
@@ -94,8 +95,8 @@ def points(cell: Cell) -> Chart | None:
 
 
 def _looks(cell: Cell, y: OverheadAxis) -> list[Row]:
-    """Return the interval at each look, at its last round. Intervals that would flatten the points are left
-    out."""
+    """Return the interval of each look, placed at the last round that the look includes. Intervals so wide
+    that the points would be flattened are left out."""
     low, high = min(cell.d), max(cell.d)
     room = high - low
     near = [
@@ -107,7 +108,11 @@ def _looks(cell: Cell, y: OverheadAxis) -> list[Row]:
 def _by_side(
     channel: Callable[..., Channel], p: Palette, base: str | list[float], arm: str | list[float]
 ) -> Channel:
-    """Return a channel that tells the two sides apart by the given looks."""
+    """Return an encoding that distinguishes baseline and arm.
+
+    channel: class of the encoding, such as alt.Color.
+    base, arm: the colour, shape or dash pattern of each side.
+    """
     scale = alt.Scale(domain=[word("base"), word("arm")], range=[base, arm])
     return channel("side:N", legend=alt.Legend() if p.legends else None, scale=scale)
 
@@ -126,7 +131,7 @@ def _absolute_view(log: bool, p: Palette) -> alt.LayerChart:
 
 def absolute(cell: Cell, records: RecordIndex) -> Chart | None:
     """Return a chart of the absolute values of both sides by round: the median, and the range of the single
-    measurements.
+    measurements. None if there are no rounds.
     """
     triples = list(zip(cell.blocks, cell.baseline_values, cell.values, strict=True))
     if not triples:
@@ -195,9 +200,11 @@ def _parts_view(multiples: bool, p: Palette) -> alt.LayerChart:
 
 
 def attribution(cell: Cell) -> Chart | None:
-    """Return a chart of the extra time by phase, as shares of the baseline's time, with the residual; below
-    it, of the same extra time by cause, with what no cause explains. None if the interval contains no
-    overhead: then there may be no extra time.
+    """Return a chart of the extra time, as shares of the baseline's time: bars for the phases and the
+    residual, and below them bars for the causes and the time that no cause explains.
+
+    None if nothing was attributed, or if the interval of the overhead contains zero, because there may then
+    be no extra time.
     """
     a = cell.attribution
     if a is None or not a.parts + a.causes or cell.low <= 0 <= cell.high:
@@ -243,7 +250,11 @@ def attribution(cell: Cell) -> Chart | None:
 def _rest(
     of: str, measured: Sequence[TimePart], name: str, rest: Interval | None
 ) -> list[tuple[str, str, Interval]]:
-    """Return the parts with names, and what remains, if anything was measured."""
+    """Return (of, name, extra time) of each measured part, and of the rest; empty if no part was measured.
+
+    of: 'phase' or 'cause'.
+    name, rest: name of the time that the parts do not explain, and that time; None if it is unknown.
+    """
     if not measured:
         return []
     found = [(of, one_line(part.name), part.overhead) for part in measured]
@@ -260,7 +271,7 @@ CHARTED = {
     "total": "moves",
     "silence": "moves",
 }
-"""The plural noun for the values of a metric in a distribution; `starts` for a metric that is not here."""
+"""Plural noun for the events whose times a metric gives; 'starts' for a metric that is not listed."""
 
 
 def _ecdf_view(what: str, log: bool, p: Palette) -> alt.LayerChart:
@@ -279,8 +290,8 @@ def _ecdf_view(what: str, log: bool, p: Palette) -> alt.LayerChart:
 
 
 def ecdf(cell: Cell) -> Chart | None:
-    """Return a chart of both sides' distribution functions, with order-statistic intervals of the arm's
-    quantiles.
+    """Return a chart of the distribution functions of both sides, with order-statistic intervals of the arm's
+    quantiles. None if the metric has no quantiles.
     """
     q = cell.quantiles
     if q is None or not q.values or not q.baseline_values:
@@ -333,7 +344,8 @@ def _floor_view(p: Palette) -> alt.LayerChart:
 
 
 def floor(noise: NoiseFloor) -> Chart | None:
-    """Return a chart of the baseline against itself: one interval per metric, with the margin as a band."""
+    """Return a chart of the baseline against itself: one interval per metric, with the margin as a band. None
+    if no interval is bounded."""
     cells = [c for c in noise.cells if bounded(c)]
     if not cells:
         return None

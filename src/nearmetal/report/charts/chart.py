@@ -1,4 +1,4 @@
-"""A chart before it is drawn: its words, its data, and the view that shows them. No I/O."""
+"""A chart before it is drawn: its texts, its data, and the view that shows them. No I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Row = dict[str, JsonValue]
 class Palette:
     """Colours of Okabe and Ito, which colour-blind readers can distinguish. Shapes and dashes differ too.
 
-    legends: whether a legend names the two sides, which the caption names too. It takes as long as the rest.
+    legends: whether charts of two sides have a legend. A legend doubles the time of drawing, and the caption
+        names the sides too.
     """
 
     ink: str
@@ -73,7 +74,8 @@ class Chart:
     view: a function that takes hashable arguments and a palette, and returns the chart without data and size.
         Charts with the same function and arguments are compiled once.
     data: rows by the name of the data in the view.
-    words: texts of the view that differ between charts of a kind, by the key given to `word`.
+    words: texts that replace the placeholders in the view, by the key of the placeholder (see word()). They
+        differ between charts of one view.
     """
 
     kind: str
@@ -88,13 +90,14 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """Lines of one metric over one number.
+    """Lines of one metric as a function of one number, such as a block size.
 
-    title: what is held, as a heading of the panel; may be empty.
-    over: the number, as the title of the axis.
-    lines: by side, values of the number in ascending order with the metric's value. The number may be
-        infinite: such a point is drawn apart.
-    text: the text of a value of the number.
+    title: heading of the panel, such as the values of other numbers; may be empty.
+    over: name of the number, as the title of its axis.
+    unit: base unit of the metric.
+    lines: by the name of the line, pairs of the number and the metric's value, in ascending order of the
+        number. An infinite number is drawn apart from the others.
+    text: returns the label of a value of the number.
     """
 
     title: str
@@ -106,9 +109,9 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True)
 class LinesFigure:
-    """Panels with the same sides. Each becomes a chart.
+    """A figure with one or more panels. Each becomes a chart; a line has the same colour and shape in all.
 
-    name: part of the name of its files.
+    name: part of the names of its files.
     """
 
     name: str
@@ -118,30 +121,32 @@ class LinesFigure:
 
 
 def word(key: str) -> str:
-    """Return the placeholder of a text that each chart of a view has in its `words`."""
+    """Return a placeholder for a text of a view. Each chart of the view has the text in its `words`, by
+    `key`."""
     return f"{{{{{key}}}}}"
 
 
 def emulation_sentences(*, emulated: bool, guest: str) -> list[str]:
-    """Return what a caption says of emulated nodes and guests, as sentences; none if nothing is emulated.
+    """Return the sentences of a caption about emulated nodes and guests; none if nothing is emulated.
 
-    guest: how the guests are emulated.
+    emulated: whether nodes are emulated.
+    guest: how the guests are emulated; '' if they are not.
     """
     sentences = ["Nodes emulated on one machine."] if emulated else []
     return sentences + ([f"Guests emulated ({one_line(guest)})."] if guest else [])
 
 
 def with_emulation(chart: Chart, *, emulated: bool, guest: str = "") -> Chart:
-    """Return the chart with a caption about emulation, if nodes or guests are emulated.
+    """Return the chart; if nodes or guests are emulated, with sentences about that in its caption.
 
-    guest: how the guests are emulated.
+    The arguments are those of emulation_sentences().
     """
     sentences = emulation_sentences(emulated=emulated, guest=guest)
     return replace(chart, caption=" ".join([chart.caption, *sentences])) if sentences else chart
 
 
 def emulation_of(chart: Chart, cells: Sequence[Cell]) -> Chart:
-    """Return the chart with a caption about emulation, if the nodes or guests of any of the cells are
-    emulated."""
+    """Return the chart; if the nodes or guests of any of the cells are emulated, with sentences about that in
+    its caption."""
     guest = next((c.guest for c in cells if c.guest), "")
     return with_emulation(chart, emulated=any(c.emulated for c in cells), guest=guest)

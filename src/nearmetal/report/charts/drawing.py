@@ -31,19 +31,21 @@ def svg(chart: Chart, p: Palette) -> str:
 
 
 def png_of(text: str) -> bytes:
-    """Return an SVG file as a PNG file with two pixels for each of its own."""
+    """Convert the text of an SVG file to a PNG file of twice its width and height in pixels."""
     return bytes(vl_convert.svg_to_png(text, scale=2))
 
 
 def pdf_of(text: str) -> bytes:
-    """Return an SVG file as a PDF file."""
+    """Convert the text of an SVG file to a PDF file."""
     return bytes(vl_convert.svg_to_pdf(text))
 
 
 def parts_of(text: str) -> tuple[str, str]:
-    """Return the viewBox of a drawn chart, and what a page needs of its elements.
+    """Return the viewBox of a chart that svg() drew, and its elements as a page needs them.
 
-    Descriptions of marks become tooltips. Attributes that page.css sets or nothing reads are left out.
+    Descriptions of marks become tooltips. Attributes that page.css sets, or that nothing reads, are removed.
+
+    Raises ValueError if the text is not an SVG of the expected form.
     """
     frame = _FRAME.fullmatch(text)
     if frame is None:
@@ -55,7 +57,7 @@ def parts_of(text: str) -> tuple[str, str]:
 def specification(chart: Chart, p: Palette) -> str:
     """Return the Vega specification of a chart with its data, as JSON.
 
-    Raises ValueError if the data hold a number that is not finite.
+    Raises ValueError if the data contain a number that is not finite.
     """
     words = {key: json.dumps(text)[1:-1] for key, text in chart.words.items()}
     spec = json.loads(_WORD.sub(lambda found: words[found[1]], compiled(chart.view.func, chart.view.args, p)))
@@ -74,8 +76,8 @@ def compiled(view: Callable[..., alt.LayerChart], arguments: tuple[Hashable, ...
 
 
 def _with_own_grids(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a Vega specification in which each axis draws its grid, instead of a second axis that does only
-    this and takes as long."""
+    """Return a Vega specification in which each axis also draws its grid. Vega-Lite makes a second axis for
+    the grid, and drawing it takes as long as drawing the first."""
     grids = {(a["scale"], a["orient"]): a for a in spec["axes"] if a["grid"]}
     axes = [a for a in spec["axes"] if not a["grid"]]
     for axis in axes:
@@ -86,7 +88,7 @@ def _with_own_grids(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def config(p: Palette) -> dict[str, JsonValue]:
-    """Return the style that all charts share. Only marks with a description of their own are described."""
+    """Return the style that all charts share. A mark has a description only if its view gives one."""
     return {
         "background": "transparent",
         "font": p.font,

@@ -11,9 +11,10 @@ import vl_convert
 
 @cache
 def drawing_thread() -> ThreadPoolExecutor:
-    """Return the thread that draws charts one after another; vl-convert itself draws no two at a time.
+    """Return the thread that draws charts. It draws one after another, because vl-convert does so anyway.
 
-    The first call starts the JavaScript engine in it, which takes 0.3 s and leaves Python's lock alone.
+    The first call starts the JavaScript engine in the thread. This takes 0.3 s, during which Python code can
+    run in other threads.
     """
     thread = ThreadPoolExecutor(1, thread_name_prefix="charts")
     thread.submit(vl_convert.vega_to_svg, "{}")

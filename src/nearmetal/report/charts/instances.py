@@ -23,8 +23,8 @@ _MEMORY = ("swap", "free", "inactive", "active")
 class GuestRun:
     """One guest during one run.
 
-    points: values by the second at which each sample interval ends: shares of CPU time by CPU, bytes of
-        'swap', 'free', 'inactive' and 'active', and RATES.
+    points: for each sample interval, the second of the run at which it ends, and values by name: the shares
+        of CPU time (CPU), the bytes of 'swap', 'free', 'inactive' and 'active', and the rates (RATES).
     """
 
     instance: int
@@ -122,7 +122,11 @@ def _lines(
 def _chart(
     *, title: str, caption: str, label: str, names: Sequence[str], runs: Sequence[GuestRun], size: float
 ) -> Chart:
-    """size: of one unit of the axis, in the unit of the points."""
+    """Return one chart of lines over the seconds of a run.
+
+    label: title of the value axis.
+    size: size of one unit of the value axis, in the unit of the points: 0.01 to show fractions in percent.
+    """
     several = len(runs) > 1
     rows: list[Row] = [
         {

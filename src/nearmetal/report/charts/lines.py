@@ -14,11 +14,11 @@ from .chart import Chart, LinesFigure, Palette, Panel, Row
 from .parts import colour_and_shape, data, layered, needs_log, short, tips, value_axis
 
 _APART = 0.3
-"""How far a number without a limit lies from the largest one, as a share of the axis."""
+"""Distance from the largest finite number to the position of an infinite one, as a share of the axis."""
 
 
 def lines_charts(figure: LinesFigure) -> tuple[Chart, ...]:
-    """Return a chart of each panel. All have the same colours and shapes."""
+    """Return a chart of each panel. A line has the same colour and shape in all of them."""
     sides = tuple(dict.fromkeys(one_line(side) for panel in figure.panels for side in panel.lines))
     return tuple(_chart(figure, panel, sides) for panel in figure.panels)
 
@@ -31,7 +31,13 @@ def _lines_view(
     sides: tuple[str, ...],
     p: Palette,
 ) -> alt.LayerChart:
-    """log: of both axes. ticks: places on the axis of the number, with their texts."""
+    """Return the view of a panel.
+
+    over, unit: titles of the axes.
+    log: whether the axis of the number is logarithmic, and whether the axis of the metric is.
+    ticks: positions on the axis of the number, each with its label.
+    sides: names of the lines of the whole figure.
+    """
     colour, shape = colour_and_shape("side", sides)
     places, texts = zip(*ticks, strict=True)
     axis = alt.Axis(
@@ -86,7 +92,7 @@ def _chart(figure: LinesFigure, panel: Panel, sides: tuple[str, ...]) -> Chart:
 
 
 def _beyond(low: float, high: float, *, log: bool) -> float:
-    """Return where a number without a limit is drawn on an axis from low to high."""
+    """Return the position of an infinite number on an axis whose finite numbers run from low to high."""
     if log:
         return high * math.pow(high / low, _APART)
     return high + _APART * ((high - low) or high or 1.0)

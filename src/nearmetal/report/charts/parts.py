@@ -15,7 +15,7 @@ from .chart import Palette, Row
 
 
 def data(name: str) -> alt.Chart:
-    """Return a chart of the rows that a Chart has under this name."""
+    """Return an Altair chart without marks, for the rows that the `data` of a Chart has under this name."""
     chart: alt.Chart = alt.Chart(alt.NamedData(name))
     return chart
 
@@ -32,7 +32,10 @@ def tips() -> alt.Description:
 
 
 def dashed(name: str, p: Palette, **position: alt.X | alt.Y) -> alt.Chart:
-    """Return a line that stands for no overhead."""
+    """Return a dashed line that marks an overhead of zero.
+
+    name: name of its row in the data.
+    """
     line: alt.Chart = data(name).mark_rule(color=p.quiet, strokeDash=[3, 3]).encode(**position)
     return line
 
@@ -59,7 +62,7 @@ class OverheadAxis:
         return short(1 + share if self.as_factor else share * 100)
 
     def text(self, at: float) -> str:
-        """Return a position on the axis in words."""
+        """Return a position on the axis as text: '+3 %' or '×3.2'."""
         return f"×{at:.4g}" if self.as_factor else f"{at:+.3g} %".replace("-", "−")
 
     def margin_sentence(self, cell: Cell) -> str:
@@ -69,7 +72,8 @@ class OverheadAxis:
         )
 
     def bands(self, cell: Cell) -> dict[str, list[Row]]:
-        """Return the margin, zero, the interval and the estimate as far as they are drawn."""
+        """Return the rows of the margin, the zero line, the interval and the estimate, by name. Each is empty
+        if it is not drawn."""
         near = self.with_margin
         ends = (-cell.margin / (1 + cell.margin), cell.margin)
         return {
@@ -84,13 +88,19 @@ class OverheadAxis:
 
 
 def overhead_y(*, as_factor: bool) -> alt.Y:
-    """Return the encoding of an OverheadAxis. It need not begin at zero."""
+    """Return the encoding of an OverheadAxis. The axis does not have to include zero."""
     return alt.Y(
         "y:Q",
         title="times as long" if as_factor else "overhead, %",
         scale=alt.Scale(zero=False, nice=True),
-        axis=alt.Axis(tickCount=4, format="~r" if as_factor else "+~r"),
+        axis=number_axis(4, signed=not as_factor),
     )
+
+
+def number_axis(ticks: int, *, signed: bool) -> alt.Axis:
+    """Return an axis with about this number of ticks. If it is signed, all numbers but zero have a sign."""
+    form, zero = ("+~r", "datum.value ? datum.label : '0'") if signed else ("~r", "datum.label")
+    return alt.Axis(tickCount=ticks, format=form, labelExpr=zero, labelFlush=False)
 
 
 def rounds_x() -> alt.X:
@@ -109,7 +119,7 @@ def names_y(field: str, p: Palette, title: str = "") -> alt.Y:
 
 
 def value_axis(channel: type[alt.X] | type[alt.Y], field: str, title: str, *, log: bool) -> alt.X | alt.Y:
-    """Return an axis of values that need not begin at zero."""
+    """Return an axis of values. It does not have to include zero."""
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False, nice=True)
     axis = alt.Axis(tickCount=4, format="~r", grid=not log)
     return channel(f"{field}:Q", title=title + (", log scale" if log else ""), scale=scale, axis=axis)
@@ -134,7 +144,7 @@ def short(value: float) -> float:
 
 
 def ends_text(low: float, centre: float, high: float) -> str:
-    """Return an estimate and its interval in words, as the axis counts them."""
+    """Return an estimate and its interval as text, in the unit of the axis: '3.1 [2.9 … 3.4]'."""
     return f"{centre:.4g} [{low:.4g} … {high:.4g}]".replace("-", "−")
 
 

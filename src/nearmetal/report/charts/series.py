@@ -1,6 +1,6 @@
 """Charts of a study in parts: the packing curve, all overheads of a part, bars relative to its baseline.
 
-Each has a row for a metric or a number, and in it a mark for each arm or workload.
+Each chart has a row for each metric or number, and in the row a mark for each arm or workload.
 """
 
 from __future__ import annotations
@@ -18,23 +18,37 @@ from ...model.study import Better
 from ..tables.cells import bounded, metric_label
 from ..text import one_line
 from .chart import Chart, Palette, Row, emulation_of
-from .parts import colour_and_shape, dashed, data, ends_text, layered, names_y, short, tips
+from .parts import (
+    colour_and_shape,
+    dashed,
+    data,
+    ends_text,
+    layered,
+    names_y,
+    number_axis,
+    short,
+    tips,
+)
 
 FACTOR_BEYOND = 2.0
-"""If an overhead is above this value, overheads are drawn as ratios of times on a logarithmic axis."""
+"""If the interval of an overhead reaches beyond this fraction (2.0 = +200 %), all overheads of the chart are
+drawn as ratios of times, on a logarithmic axis."""
 WIDE = 4.0
 """If a bar is longer than this factor, or shorter than its inverse, bars are drawn on a logarithmic axis."""
 
 
 def _rows_view(
-    bars: bool, log: bool, title: str, number: str, rows: str, names: tuple[str, ...], p: Palette
+    bars: bool, log: bool, title: str, signed: bool, rows: str, names: tuple[str, ...], p: Palette
 ) -> alt.LayerChart:
-    """title, number: of the axis of values, and the format of its numbers.
+    """Return a view with rows of bars, or of points with their intervals.
 
+    log: whether the axis of values is logarithmic.
+    title, signed: title of the axis of values, and whether its numbers have a sign.
     rows: title of the axis of rows; may be empty.
+    names: names of the marks in each row.
     """
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=True, nice=True)
-    axis = alt.Axis(tickCount=6, format=number)
+    axis = number_axis(6, signed=signed)
     x = alt.X("at:Q", title=title + (", log scale" if log else ""), scale=scale, axis=axis)
     y, offset = names_y("row", p, rows), alt.YOffset("name:N", sort=None)
     colour, shape = colour_and_shape("name", names)
@@ -56,10 +70,15 @@ def _chart(
     caption: str,
     cells: Sequence[Cell],
     rows: Sequence[Row],
-    view: tuple[bool, bool, str, str, str],
+    view: tuple[bool, bool, str, bool, str],
     none: float,
 ) -> Chart:
-    """view: the first arguments of _rows_view. none: where on the axis there is no overhead."""
+    """Return a chart of rows.
+
+    cells: the cells that are drawn; if any of them was emulated, the caption says so.
+    view: the arguments bars, log, title, signed and rows of _rows_view().
+    none: position on the axis of values that stands for no overhead.
+    """
     names = tuple(dict.fromkeys(str(r["name"]) for r in rows))
     chart = Chart(
         kind=kind,
@@ -86,7 +105,11 @@ def _row(row: str, name: str, ends: tuple[float, float, float] | None, at: float
 def _overheads(
     kind: str, title: str, caption: str, cells: Sequence[tuple[str, str, Cell]], rows: str = ""
 ) -> Chart:
-    """cells: each with its row and its name. rows: title of the axis of rows."""
+    """Return a chart of overheads with their intervals.
+
+    cells: (row, name of the mark, cell) of each overhead.
+    rows: title of the axis of rows; may be empty.
+    """
     factor = max(c.high for _, _, c in cells) > FACTOR_BEYOND
 
     def of(share: float) -> float:
@@ -96,7 +119,7 @@ def _overheads(
         _row(row, name, (of(c.low), of(c.overhead), of(c.high)), of(c.overhead), "" if factor else " %", c.n)
         for row, name, c in cells
     ]
-    axis = ("times as long", "~r") if factor else ("overhead, %", "+~r")
+    axis = ("times as long", False) if factor else ("overhead, %", True)
     own = [c for _, _, c in cells]
     return _chart(kind, title, caption, own, drawn, (False, factor, *axis, rows), of(0.0))
 
@@ -105,9 +128,10 @@ def packing(
     cells: Sequence[Cell], packed: Mapping[str, str], figures: Sequence[PublishedFigure]
 ) -> Chart | None:
     """Return a chart of the overhead by the number of containers on a node, with a mark for each workload.
+    None if there is no interval yet.
 
-    packed: '<n> per node', by arm.
-    figures: the paper's figures; the chart's caption gives their range.
+    packed: the name of the place of each arm that is shown: '<n> per node'.
+    figures: the paper's figures. If one of them is a range of overheads, the caption names it.
     """
     shown = [(int(packed[c.arm].removesuffix(PER_NODE)), c) for c in cells if c.arm in packed and bounded(c)]
     if not shown:
@@ -124,7 +148,8 @@ def packing(
 
 
 def overheads(cells: Sequence[Cell], name: Callable[[str], str]) -> Chart | None:
-    """Return a chart of all overheads of a part: a row for each metric, and a mark for each arm.
+    """Return a chart of all overheads of a part: a row for each metric, and a mark for each arm. None if
+    there is no interval yet.
 
     Every arm is compared with its first baseline arm.
     name: returns the label of an arm.
@@ -135,7 +160,7 @@ def overheads(cells: Sequence[Cell], name: Callable[[str], str]) -> Chart | None
 
 
 def _first(cells: Iterable[Cell], known: Callable[[Cell], bool]) -> tuple[Cell, ...]:
-    """Return the known comparisons of every metric of every arm with its first baseline arm."""
+    """Return, for every metric of every arm, the first comparison for which known() is true."""
     first: dict[tuple[str, str, str], Cell] = {}
     for c in cells:
         if known(c):
@@ -144,10 +169,11 @@ def _first(cells: Iterable[Cell], known: Callable[[Cell], bool]) -> tuple[Cell, 
 
 
 def relative(cells: Sequence[Cell], name: Callable[[str], str]) -> Chart | None:
-    """Return bars of all metrics of a part, divided by the values of the baseline.
+    """Return a chart of bars for all metrics of a part, as multiples of the baseline's values. None if
+    nothing was measured.
 
     Every arm is compared with its first baseline arm, whose bars have the length 1. On a logarithmic axis all
-    bars begin at 1. An interval without ends is not drawn.
+    bars begin at 1. An interval with an infinite end is not drawn.
     name: returns the label of an arm.
     """
     first = _first(cells, lambda c: c.n > 0 and math.isfinite(c.overhead) and c.overhead > -1)
@@ -168,7 +194,7 @@ def relative(cells: Sequence[Cell], name: Callable[[str], str]) -> Chart | None:
         "Values divided by those of the baseline, which is 1: the estimate and its interval, n rounds. "
         "Less is better where the name ends with ↓, more where it ends with ↑."
     )
-    view = (True, log, "relative to the baseline", "~r", "")
+    view = (True, log, "relative to the baseline", False, "")
     return _chart("relative", "Relative to the baseline", caption, first, tuple(rows.values()), view, 1.0)
 
 

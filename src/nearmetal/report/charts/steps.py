@@ -35,7 +35,7 @@ class Steps:
 
 
 def steps_of(study: Study, records: RecordIndex) -> tuple[Steps, ...]:
-    """Return the steps of every metric that is measured with steps, by arm."""
+    """Return the steps of every metric that is measured with steps, ordered by arm."""
     return tuple(found for arm in study.arms() for found in _of_arm(arm.name, records))
 
 

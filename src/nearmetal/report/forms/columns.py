@@ -41,8 +41,8 @@ def cut(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Return the text in lines of at most `width` columns. A line never ends between a number and its
-    unit."""
+    """Return the text in lines of at most `width` columns, but not less than 20. A longer word stays whole,
+    and a line never ends between a number and its unit."""
     # textwrap does not break at a no-break space.
     lines = textwrap.wrap(
         tight(one_line(text)), max(20, width), break_on_hyphens=False, break_long_words=False
@@ -51,5 +51,5 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def append_wrapped(out: Text, text: str, width: int, style: str | None = None) -> None:
-    """Append a text in lines of at most `width` columns."""
+    """Append a text to `out`, in the lines that wrap() returns."""
     out.append("\n".join(wrap(text, width)) + "\n", style=style)

@@ -49,7 +49,8 @@ _PLACES = {
     "difference_low": "difference.low",
     "difference_high": "difference.high",
 }
-"""Where a cell has the value of a column, if not at an attribute of that name."""
+"""The attribute of a Cell that holds the value of a column, where its name differs from that of the
+column."""
 NODE_COLUMNS = (
     "estimand",
     "nodes",

@@ -30,8 +30,8 @@ class Format(StrEnum):
 def figures(analysis: Analysis, records: Sequence[TrialRecord] = ()) -> tuple[tuple[str, Chart], ...]:
     """Return every chart with its file name, without the suffix.
 
-    The names are 'noise-floor', then '<number>-<arm>-vs-<baseline>-<metric>-<kind>' for each cell. If records
-    are given, the raw slices are drawn too.
+    The names are 'noise-floor', then '<number>-<arm>-vs-<baseline>-<metric>-<kind>' for each cell.
+    records: if they are given, the ranges of the single measurements are drawn too.
     """
     index = RecordIndex(records)
     noise = floor(analysis.noise_floor)
@@ -45,8 +45,8 @@ def figures(analysis: Analysis, records: Sequence[TrialRecord] = ()) -> tuple[tu
 def line_figures(study: Study, analysis: Analysis) -> tuple[tuple[str, Chart], ...]:
     """Return the chart of every curve with its file name, without the suffix.
 
-    The names are 'curve-<workload>-<over>-vs-<baseline>', and 'curve-<workload>-<metric>-<swept key>' with a
-    number and the title of each panel.
+    The names are 'curve-<workload>-<over>-vs-<baseline>', and 'curve-<workload>-<metric>-<swept key>'. If the
+    figure has several panels, the number and the title of the panel follow.
     """
     return tuple(
         (slug(f.name) + (f"-{number}-{slug(panel.title)}" if len(f.panels) > 1 else ""), chart)

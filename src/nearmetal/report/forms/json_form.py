@@ -74,9 +74,11 @@ def json_form(
     report: str | None = None,
     inside: InsideRecord = NOTHING,
 ) -> dict[str, JsonValue]:
-    """Return the contents of the verdict table as data for JSON.
+    """Return the result of a run as JSON values: the answer, the noise floor, every cell, and what was not
+    used.
 
     report: path of the HTML page; None if there is none.
+    inside: counters that were read during the run.
     """
     noise = analysis.noise_floor
     found = trust_in(study, noise)
@@ -132,7 +134,7 @@ def _with_ends(found: NodeEstimate | NodeValue) -> dict[str, JsonValue]:
 
 
 def _answer(study: Study, analysis: Analysis) -> list[JsonValue]:
-    """Return the word and the sentence of each environment; nothing if nothing could be compared yet."""
+    """Return the word and the sentence of each arm; an empty list if nothing could be compared yet."""
     found = answer(study, analysis)
     arms = found.arms if found is not None else ()
     return [{"arm": a.arm, "word": a.word, "sentence": a.sentence} for a in arms]

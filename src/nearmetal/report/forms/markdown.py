@@ -27,7 +27,8 @@ def escape(text: str) -> str:
 
 
 def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHING) -> str:
-    """Return question, answer, trust, one table per comparison, unused data, and how to read the table."""
+    """Return the report: question, answer, noise, one table per comparison with its legend, and what was not
+    used."""
     noise, left_out = analysis.noise_floor, left_out_text(analysis)
     wider = "".join(f" {escape(f'{f.group}: {f.wider}')}." for f in floors(study, noise) if f.wider)
     parts = [
@@ -54,7 +55,7 @@ def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHI
 
 
 def _nodes(study: Study, analysis: Analysis) -> list[str]:
-    """Return the section on several nodes, or on machines that were drawn; nothing for one node."""
+    """Return the section on several nodes, or on machines that were drawn; an empty list for one node."""
     said = [scope_sentence(analysis), *alert_sentences(study, analysis), state_sentence(analysis)]
     if not any(said):
         return []
@@ -69,7 +70,7 @@ def _tables(group: ComparisonGroup) -> list[str]:
     out = []
     for column in group.columns:
         rows = [
-            f"| {escape(line.label)} | {line.baseline} | {_cells(entry)} |"
+            f"| {escape(line.label)} | {escape(line.baseline)} | {_cells(entry)} |"
             for line, entry in group.entries(column)
         ]
         out.append(

@@ -56,11 +56,12 @@ def summary_text(
 
     machine, when: on which machine and at what time the run was made.
     results_dir: results directory, for the command that continues the run.
-    report: path of the HTML page.
-    width: columns of the terminal. If it is too narrow for intervals beside the figures, even for intervals
-        without spaces, they are below the figures; if the text then exceeds LINES, they are left out.
+    report: path of the HTML page; None if there is none.
+    width: columns of the terminal. Intervals are beside the figures, if necessary without spaces in them. If
+        the terminal is too narrow for that, they are below the figures, or left out if the text would then
+        exceed LINES.
     absent: environments that were not measured, with the reason.
-    moves: where pre-copy stops converging.
+    moves: sentences on where pre-copy stops converging.
     """
     from rich.text import Text
 
@@ -112,8 +113,11 @@ class _Ranges(Enum):
 
 
 def _table_and_legend(study: Study, analysis: Analysis, found: Answer, width: int, room: int) -> Text:
-    """Return the table and its legend, with the intervals below the figures only if it fits in `room`
-    lines."""
+    """Return the table and its legend.
+
+    room: number of lines that are left for them. If they need more with the intervals below the figures, the
+        intervals are left out.
+    """
     from rich.text import Text
 
     margin = margin_text(max(c.margin for c in analysis.cells)).removeprefix("±")
@@ -154,7 +158,12 @@ def _sentences(out: Text, found: Answer, width: int) -> None:
 
 
 def _fitting(a: ArmAnswer, width: int, most: int) -> list[str]:
-    """Return as many parts of the sentence as fit on the given number of lines."""
+    """Return the lines of a sentence, with as many of its parts as fit. The end gives the number of the
+    others.
+
+    width: maximum number of columns of a line.
+    most: maximum number of lines, apart from one that only gives that number.
+    """
     lines = [""]
     for i, part in enumerate(a.parts):
         left = len(a.parts) - i
@@ -205,8 +214,8 @@ def _width(lines: Sequence[_Line]) -> int:
 def _grid(
     found: Answer, rows: Sequence[AnswerRow], arms: Sequence[ArmAnswer], ranges: _Ranges
 ) -> list[_Line]:
-    """Return the lines of the table with their styles: a head, then one line for each row, and one for its
-    intervals if they are below."""
+    """Return the lines of the table as lists of (text, style): one or two head lines, then one line for each
+    row, and a second one for its intervals if they are below the figures."""
     labels = max(_columns(r.label) for r in rows)
     base = max(_columns(found.baseline.environment), *(_columns(r.baseline) for r in rows))
     columns = [_column(rows, arm, ranges) for arm in arms]
@@ -234,7 +243,8 @@ def _grid(
 
 
 def _column(rows: Sequence[AnswerRow], arm: ArmAnswer, ranges: _Ranges) -> list[tuple[str, str, str]]:
-    """Return, for each row, the figures of one arm, their style, and the interval if it is below."""
+    """Return, for each row, the figures of one arm as text, their style, and the interval if it is below the
+    figures, else ''."""
     found = [figures(row.cells[arm.arm]) if arm.arm in row.cells else None for row in rows]
     overheads = max((_columns(f.overhead) for f in found if f is not None), default=0)
     if ranges is _Ranges.TIGHT:
@@ -260,7 +270,7 @@ def _figures_text(f: RowFigures | None, overheads: int, ranges: int | None) -> t
 
 
 def _ranking(out: Text, rows: Sequence[AnswerRow], arms: Sequence[ArmAnswer], base: str) -> None:
-    """Append, for each row, the arms in the order of their overhead."""
+    """Append a list of the arms for each row, smallest overhead first."""
     for row in rows:
         out.append(f"{row.label}   {base} {row.baseline}".rstrip() + "\n", style="bold")
         own = sorted((a for a in arms if a.arm in row.cells), key=lambda a: _order(row.cells[a.arm]))
@@ -289,7 +299,7 @@ def _print(out: Text, lines: Sequence[_Line]) -> None:
 
 
 def _next(analysis: Analysis, found: Answer | None, results_dir: str) -> tuple[str, str]:
-    """Return the next step and its command; '' if everything is decided."""
+    """Return the next step and its command line; each is '' if there is none."""
     open_cells = analysis.undecided
     if not analysis.cells:
         failed = any(u.failed for u in analysis.unused)

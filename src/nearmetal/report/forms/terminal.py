@@ -49,7 +49,8 @@ def terminal_text(
 
     If a table is too wide, each comparison becomes a table of its own; if that is too wide as well, each
     metric takes two lines.
-    report: path of the HTML page.
+    results_dir: results directory, for command lines and the path of the logs.
+    report: path of the HTML page; None if there is none.
     inside: counters that were read during the run.
     width: columns of the terminal.
     """
@@ -82,8 +83,8 @@ def terminal_text(
 
 
 def _failed(analysis: Analysis, results_dir: str) -> list[str]:
-    """Return the results that have no value because of failures, by reason, and the directory of their
-    logs."""
+    """Return lines on the results that have no value because of failures: one for each reason, then the
+    directory of the logs."""
     by_reason: dict[str, list[str]] = {}
     for u in analysis.unused:
         if u.failed:
@@ -97,9 +98,9 @@ def _failed(analysis: Analysis, results_dir: str) -> list[str]:
 
 
 def _beside(analysis: Analysis, inside: InsideRecord) -> list[str]:
-    """Return the shares of upper bounds, and the cost of sampling.
+    """Return lines on results as shares of their upper bounds, on the cost of sampling, and on perf events.
 
-    Further counters are in the report only.
+    Energy is in the report only.
     """
     by_roof: dict[str, dict[str, list[str]]] = {}
     for line in roof_lines(analysis):
@@ -202,8 +203,8 @@ def _narrow(group: ComparisonGroup, width: int) -> Text:
 
 
 def _note(e: Entry) -> str:
-    """Return the note below a cell: the absolute difference if it is material, the likely cause, and what
-    several nodes say."""
+    """Return the note below a cell: the absolute difference if it is material, the likely cause, and the
+    results on several nodes."""
     shown = e.difference if e.cell.verdict in (Verdict.SLOWER, Verdict.FASTER) else ""
     return "; ".join(s for s in (shown, e.note) if s)
 

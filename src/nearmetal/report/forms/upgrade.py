@@ -73,7 +73,7 @@ def _lines(out: Text, lines: list[str], style: str, most: int, *, everything: bo
 
 
 def _table(out: Text, rows: tuple[UpgradeRow, ...], width: int) -> None:
-    """Append the rows, without the values before and after if the names would not fit beside them."""
+    """Append the rows. The values before and after are left out if the terminal is too narrow for them."""
     lines = [_HEADS, *((r.subject, r.metric, r.before, r.after, r.change, r.interval) for r in rows)]
     wide = [max(columns(line[i]) for line in lines) for i in range(len(_HEADS))]
     wide[4] = max(columns(line[4]) for line in lines[1:])

@@ -29,7 +29,7 @@ NOT_DRAWN = (
 def cell_details(e: Entry, records: RecordIndex, draw: Draw | None) -> Markup:
     """Return sentence, numbers, charts, transport and placement, and counters of a cell.
 
-    draw: None if the charts are left out, which the page then says.
+    draw: draws a chart. If it is None, the charts are left out, and a sentence says so.
     """
     drawn = tag("p", NOT_DRAWN, class_="quiet")
     if draw is not None:
@@ -102,7 +102,8 @@ def _total(c: Cell) -> str:
 
 
 def _published(c: Cell) -> str:
-    """Return the overhead as in a paper that defines it as (base - env) / base."""
+    """Return the loss of a rate as text, (base - env) / base, as some papers define overhead; '' for a metric
+    of which less is better, and without a bounded interval."""
     if c.better is Better.LOWER or not bounded(c):
         return ""
     f = published_column(c)
@@ -145,7 +146,7 @@ def _smallest(c: Cell) -> str:
 
 
 def _theta(i: Interval) -> str:
-    """Return an interval of the log ratio as overheads."""
+    """Return an interval of the logarithm of the time ratio as text, converted to overheads."""
     centre, low = math.expm1(i.centre), math.expm1(i.low)
     high = math.expm1(i.high) if i.high < 700 else math.inf
     return show_effect(centre, low, high)

@@ -1,5 +1,5 @@
-"""Curves: metrics of one workload that differ only by a number in their names, such as a block size or
-message size, and metrics of workloads that differ only by a number, such as a dirty rate. No I/O."""
+"""Curves of a metric over a number. The number is part of the metric's name, such as a block or message size,
+or a parameter in which workloads differ, such as a dirty rate. No I/O."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from ..tables.sweeps import SweptMetric, at_text, axis, swept_metrics
 from ..text import one_line
 
 BEST = "best"
-"""A workload with this metric has a best point on its curve."""
+"""Name of a metric. The best points of the curves of a workload with this metric are named."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
     """A point of a curve.
 
-    value: in base units, with its interval.
+    side: name of the baseline arm or of the arm.
+    at: value of the number.
+    value: value of the metric in base units, with its interval.
     """
 
     side: str
@@ -35,12 +37,14 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A metric as a function of a number that has several values in one workload.
+    """A metric of one workload as a function of the number in the metric's name.
 
     over: name of the number, such as 'nb'.
-    points: points of the baseline and of its arms, by number.
-    best: whether the curve has a best point.
-    guest: how its guests are emulated; empty if none are.
+    points: the points of the baseline, then those of each arm, in ascending order of the number.
+    n: smallest number of rounds of a point.
+    best: whether the best point of the curve is named.
+    emulated: whether nodes are emulated.
+    guest: how guests are emulated; empty if none are.
     """
 
     workload: str
@@ -137,7 +141,8 @@ def figure_of(curve: Curve) -> LinesFigure | None:
 
 
 def swept_figures(study: Study, cells: Sequence[Cell]) -> tuple[LinesFigure, ...]:
-    """Return a figure for each metric over each swept key. It has a panel for each value of other keys."""
+    """Return a figure for each metric over each swept key, with a panel for each combination of values of the
+    other keys."""
     found = swept_metrics(study, cells)
     groups = groupby(found, key=lambda line: (line.sweep, line.metric, line.key))
     return tuple(_swept(list(lines)) for _, lines in groups)
@@ -167,14 +172,19 @@ def _swept(lines: Sequence[SweptMetric]) -> LinesFigure:
 
 
 def _short_names(arms: Iterable[str]) -> dict[str, str]:
-    """Return the names of environments for those of arms, where these have one placement only."""
+    """Return a short name for each arm: the name of its environment if all arms have the same placement, else
+    its own name."""
     known = dict.fromkeys(arms)
     placements = {arm.partition("/")[2] for arm in known}
     return {arm: arm.partition("/")[0] if len(placements) == 1 else arm for arm in known}
 
 
 def caption_of(lines: Sequence[Curve | SweptMetric | Cell], sentence: str = "") -> str:
-    """Return the caption of a figure with medians over rounds. sentence: what else it says."""
+    """Return the caption of a figure with medians over rounds.
+
+    lines: the data that the figure shows.
+    sentence: further sentence of the caption, without its full stop; '' for none.
+    """
     words = [f"Medians over rounds, n {min(line.n for line in lines)} or more; bars are their intervals."]
     words += [f"{sentence}."] if sentence else []
     guest = next((line.guest for line in lines if line.guest), "")

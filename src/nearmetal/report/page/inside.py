@@ -10,8 +10,8 @@ from .sections import definition_list
 
 
 def counted(inside: InsideRecord) -> Markup:
-    """Return which counters were read, which were missing, and what reading cost; empty if nothing is
-    known."""
+    """Return the section on counters: those that were read, those that were missing, and what sampling cost;
+    empty if nothing is known."""
     lines = inside.lines()
     if not lines:
         return Markup("")
@@ -19,7 +19,7 @@ def counted(inside: InsideRecord) -> Markup:
 
 
 def roofs(analysis: Analysis) -> Markup:
-    """Return the results as shares of the roofs of the bare machine; empty if no roof was measured."""
+    """Return the section on results as shares of upper bounds (roofs); empty if there are none."""
     lines = roof_lines(analysis)
     if not lines:
         return Markup("")

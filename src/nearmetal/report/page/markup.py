@@ -68,7 +68,10 @@ def table(
 
 
 def column_head(*content: str, kind: str | None = None) -> Markup:
-    """Return the heading of a column. kind: its class."""
+    """Return the heading of a column.
+
+    kind: its CSS class; None for none.
+    """
     return tag("th", *content, scope="col", role="columnheader", class_=kind)
 
 
@@ -85,12 +88,13 @@ def cards(
     caption: bool = False,
     key: str | None = None,
 ) -> Markup:
-    """Return a table of finished cells that becomes cards on a phone, in a box that scrolls by itself, also
-    by keyboard.
+    """Return a table of finished cells, in a box that scrolls by itself, also by keyboard. On a phone each
+    row is shown as a card.
 
     Roles are given explicitly, because the layout for phones removes them from the elements.
-    label: the name of the box, and of the table if `caption`.
-    kind, key: a further class of the table, and its id.
+    label: name of the box for screen readers; if `caption`, also the caption of the table.
+    kind: further CSS class of the table.
+    key: HTML id of the table; None for none.
     """
     whole = tag(
         "table",

@@ -17,7 +17,7 @@ from .curves import caption_of
 def rank_figures(study: Study, cells: Sequence[Cell]) -> tuple[LinesFigure, ...]:
     """Return a figure for each metric that represents a whole workload, with a panel for each workload.
 
-    Workloads that were measured with fewer than LEAST_NUMBERS numbers of ranks are left out.
+    Workloads that were measured with fewer than LEAST_NUMBERS different numbers of ranks are left out.
     """
     arms = {a.name: a for a in study.arms()}
     several = len({a.placement.nodes for a in arms.values()}) > 1
@@ -51,7 +51,7 @@ def _lines(
 ) -> dict[str, list[tuple[float, Interval]]]:
     """Return the points of each line in ascending order, the baseline's first.
 
-    several: whether the names of lines have to say on how many nodes they were measured.
+    several: whether the names of lines give the number of nodes.
     """
     sides = [(c.baseline, c.baseline_value) for c in cells] + [(c.arm, c.value) for c in cells]
     lines: dict[str, dict[float, Interval]] = {}

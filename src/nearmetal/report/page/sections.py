@@ -40,7 +40,7 @@ CHIP: Mapping[Verdict, str] = {
 }
 
 MOST_DRAWN = 100
-"""Cells whose charts are drawn. Each takes about 20 ms of the end of a run."""
+"""Maximum number of cells whose charts are drawn. The charts of one cell take about 20 ms."""
 
 
 def verdicts(study: Study, analysis: Analysis) -> Markup:
@@ -98,7 +98,8 @@ def chip(e: Entry) -> Markup:
 
 
 def nodes(study: Study, analysis: Analysis) -> Markup:
-    """Return both estimands and the nodes one by one; empty for one node."""
+    """Return the section on several nodes: each figure for these nodes, for nodes like these, and for each
+    node alone; empty for one node."""
     if analysis.nodes is None:
         return Markup("")
     said = (scope_sentence(analysis), *alert_sentences(study, analysis), state_sentence(analysis))
@@ -140,7 +141,7 @@ def cells(
 ) -> Markup:
     """Return the details of every figure.
 
-    later: packs content that is unpacked when it is opened.
+    later: stores content that the page unpacks when a reader opens it, and returns an empty box for it.
     """
     drawn = _most_important(analysis.cells)
     groups = []
@@ -164,8 +165,8 @@ def cells(
 
 
 def _most_important(cells: Sequence[Cell]) -> set[int]:
-    """Return the numbers of the cells whose charts are drawn: cells with a material verdict first, then open
-    ones."""
+    """Return the indices of the cells whose charts are drawn, at most MOST_DRAWN. Inconsistent cells come
+    first, then slower, faster, undecided and equivalent ones."""
     order = [Verdict.INCONSISTENT, Verdict.SLOWER, Verdict.FASTER, Verdict.NONE, Verdict.EQUIVALENT]
     return set(sorted(range(len(cells)), key=lambda i: order.index(cells[i].verdict))[:MOST_DRAWN])
 

@@ -13,13 +13,15 @@ from ..text import one_line
 from .markup import Markup, join, table, tag
 
 SHOWN_CONNECTIONS = 6
-"""Number of connections shown, of the trial that retransmitted most segments."""
+"""Maximum number of connections that are shown. They are those of the trial with most retransmitted
+segments."""
 SHOWN_PLACES = 6
 OWN_NETWORK = "Counted on the machine's own network: other programs' traffic is in it."
 
 
 def trouble_sentence(t: NetworkTrouble) -> str:
-    """Describe the TCP trouble in a trial, its cost, and where packets were dropped."""
+    """Describe TCP timeouts and retransmissions in a trial, the time that they cost, and where packets were
+    dropped."""
     timeouts, sent = number_text(t.timeouts), number_text(t.retransmitted)
     before = f"{number_text(t.baseline_timeouts)} and {number_text(t.baseline_retransmitted)}"
     texts = [
@@ -121,5 +123,5 @@ def time_text(seconds: float | None) -> str:
 
 
 def seen_text(seconds: float | None) -> str:
-    """Return the smallest of observed times as text; 'none seen' for None."""
+    """Return the smallest observed time as text; 'none seen' for None."""
     return "none seen" if seconds is None else time_text(seconds)

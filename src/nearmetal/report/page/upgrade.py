@@ -14,7 +14,7 @@ from .sections import CHIP
 from .whole import Drawings, framed
 
 WIDTH, HEIGHT = 240, 22
-"""Width of the strip of one row, in pixels."""
+"""Width and height of the drawing in one row, in pixels."""
 MOST_ROWS = 12
 """Number of rows that are always visible."""
 _HEADS = ("comparison", "before → after", "change in time", "verdict")
@@ -76,8 +76,8 @@ def _line(r: UpgradeRow, most: float) -> tuple[str, ...]:
 
 
 def _reach(rows: Sequence[UpgradeRow], margin: float) -> float:
-    """Return the largest absolute logarithm of a time ratio that the strips show; at least twice the
-    margin."""
+    """Return the end of the axis of all rows, as the logarithm of a time ratio: slightly more than the
+    largest finite value of any row, and at least twice the margin. The axis begins at its negative."""
     ends = [end for r in rows for end in (r.cell.low, r.cell.high)]
     logs = [abs(math.log1p(x)) for x in (*ends, *(r.cell.overhead for r in rows), 2 * margin)]
     return max(x for x in logs if math.isfinite(x)) * 1.05
@@ -88,7 +88,10 @@ def _end(theta: float) -> str:
 
 
 def _strip(r: UpgradeRow, most: float) -> Markup:
-    """Draw the interval of one row over the band of the margin: a line, its centre, and a tick at zero."""
+    """Draw the interval of one row over the band of the margin: a line, its estimate, and a tick at zero.
+
+    most: end of the axis, as _reach() returns it.
+    """
 
     def x(theta: float) -> float:
         return round((1 + max(-1.0, min(1.0, theta / most))) * WIDTH / 2, 1)

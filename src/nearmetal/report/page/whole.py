@@ -59,11 +59,13 @@ class Context:
 
 
 class Drawings:
-    """Collects what is ready only when the page is finished: charts, which a thread draws while the page is
-    made, and contents of folds, which the page keeps compressed until they are opened.
+    """Collects the charts and the folded contents of a page until the page is finished.
 
-    After an exception, such as that of Ctrl-C, the charts that wait are not drawn: the end of the program
-    would wait for them.
+    A thread draws the charts while the page is made. The page stores folded contents compressed, and page.js
+    unpacks them when a reader opens the fold.
+
+    On exit from the context, charts that are not drawn yet are cancelled. After Ctrl-C the program would
+    otherwise wait for them before it ends.
     """
 
     def __init__(self) -> None:
@@ -75,25 +77,27 @@ class Drawings:
 
     def __exit__(self, *_: object) -> None:
         for drawing in self._drawn:
-            drawing.cancel()  # none that is drawn, or begun
+            drawing.cancel()  # has no effect on a chart that is drawn or being drawn
 
     def figure(self, chart: Chart) -> Markup:
-        """Return the figure of a chart, with title and caption, in which `finished` puts the drawing."""
+        """Start to draw a chart, and return its figure with title and caption. finished() inserts the
+        drawing."""
         place = Markup(_PLACE.format(len(self._drawn)))
         self._drawn.append(drawing_thread().submit(_drawing, chart))
         inner = (tag("h4", chart.title), place, tag("figcaption", tight(chart.caption)))
         return tag("figure", *inner, class_=f"chart {chart.kind}")
 
     def later(self, content: Markup) -> Markup:
-        """Return the box that page.js fills with the content when the fold around it is opened."""
+        """Store content, and return the box that page.js fills with it when a reader opens the fold around
+        it."""
         self._parts.append(content)
         return tag("div", class_="inside", data_part=str(len(self._parts) - 1))
 
     def finished(self, body: Markup) -> tuple[Markup, Markup]:
-        """Return the body with its charts; and the contents of folds, compressed, as base64."""
+        """Return the body with its charts, and the stored contents as JSON, compressed by zlib, in base64."""
         parts = [self._filled(part) for part in self._parts]
         text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
-        # Level 9 takes three times as long, and saves a hundredth.
+        # Level 9 takes three times as long, and makes the text only 1 % smaller.
         return self._filled(body), Markup(base64.b64encode(zlib.compress(text.encode(), 6)).decode())
 
     def _filled(self, text: str) -> Markup:
@@ -177,9 +181,12 @@ def framed(
     footer: str,
     drawings: Drawings,
 ) -> str:
-    """Return a page around its sections.
+    """Return a whole HTML page.
 
     head: the part of the page below the question.
+    body: the sections below the head.
+    footer: text at the end of the page.
+    drawings: the charts and folded contents of the body.
     """
     script = _asset("page.js")
     drawn, packed = drawings.finished(body)

@@ -56,8 +56,11 @@ class AnswerRow:
 
 @dataclass(frozen=True, kw_only=True)
 class RowFigures:
-    """The figures of one arm in a row: '+0.2 %', '−0.5 … +0.8' and a symbol; for several metrics, '2 of 9',
-    '−2.1 … +5.8 %' and a symbol."""
+    """The figures of one arm in a row.
+
+    overhead: '+0.2 %'; for several metrics, how many have the verdict: '2 of 9'.
+    interval: '−0.5 … +0.8'; for several metrics, the range of their intervals: '−2.1 … +5.8 %'.
+    """
 
     overhead: str
     interval: str
@@ -72,7 +75,8 @@ class RowFigures:
 class ArmAnswer:
     """The result of a run for one arm.
 
-    where: the instances if the environment runs on several placements, else ''; for example '2 containers'.
+    where: what distinguishes the arm from the others of its environment, such as '2 containers'; '' if the
+        environment has one placement.
     word: 'slower', 'faster', 'equal', 'undecided' or 'unsure'.
     parts: parts of the sentence, the most important first.
     """
@@ -246,8 +250,9 @@ def _arm_answer(study: Study, arm: str, rows: Sequence[AnswerRow]) -> ArmAnswer:
 
 
 def _where(study: Study, arm: str) -> str:
-    """Return the number of instances, '2 containers', if the environment runs on several placements; with the
-    number of tasks if several have as many instances; else ''."""
+    """Return what distinguishes an arm from the others of its environment: the number of instances, such as
+    '2 containers', or also the number of tasks if other arms have as many instances. '' if there are no
+    others."""
     own = [a.name for a in study.arms() if a.environment.name == arm.partition("/")[0]]
     if len(own) < 2:
         return ""
@@ -275,7 +280,7 @@ def _parts(
 def _with_verdict(
     rows: Sequence[AnswerRow], arm: str, verdict: Verdict
 ) -> list[tuple[str, tuple[Cell, ...]]]:
-    """Return the labels of the rows whose figure has this verdict, with their cells."""
+    """Return the label and the arm's cells of each row whose figures have this verdict."""
     return [(row.label, row.cells[arm]) for row in rows if figures(row.cells[arm]).verdict is verdict]
 
 
@@ -297,8 +302,11 @@ def _listed(labels: Sequence[str]) -> str:
 
 
 def _effects(rows: Sequence[AnswerRow], arm: str, word: Verdict) -> tuple[str, ...]:
-    """Return the slower rows, then the faster rows, each with the largest effect first. The faster ones are
-    called so where the word of the environment is another."""
+    """Return a text for each slower row, then for each faster row, largest effects first.
+
+    word: the verdict of the sentence. Unless it is FASTER, faster rows are marked '(faster)', or '(less)' if
+        their unit is bytes.
+    """
     slower, faster = (
         sorted(
             (
@@ -338,8 +346,8 @@ def _open(rows: Sequence[AnswerRow], arm: str, *, alone: bool) -> tuple[str, ...
 
 
 def _label_of(label: str, cells: Sequence[Cell], verdict: Verdict) -> str:
-    """Return the label of a row with its metrics that have the verdict: 'memory (copy, triad)', 'memory (5 of
-    9)', or 'memory (9)' for all."""
+    """Return the label of a row, limited to its metrics that have the verdict: 'memory (copy, triad)',
+    'memory (5 of 9)', or 'memory (9)' if all have it."""
     odd = [c for c in cells if c.verdict is verdict]
     if len(odd) == len(cells):
         return label

@@ -14,6 +14,7 @@ from ...model.papers.published import PublishedFigure, Quantity
 from ...model.record import JsonValue
 from ...model.result import Analysis, Cell, Interval
 from ...model.study import Study
+from ...published import PHASES
 from ...units import show, show_effect
 from ..seen import RecordIndex
 from ..sheet import Grid
@@ -21,8 +22,7 @@ from ..text import one_line
 from .cells import bounded, has_interval
 from .profile import ProfileLine, profile_lines
 
-COMPUTATION, COMMUNICATION = "computation", "communication"
-"""Names of phases in the published table."""
+COMPUTATION, COMMUNICATION, START_OF_MPI = PHASES
 WHOLE = ("rate", "bandwidth", "wall")
 """Metrics that represent a whole kernel."""
 
@@ -31,8 +31,9 @@ WHOLE = ("rate", "bandwidth", "wall")
 class OwnValue:
     """One of our values, in base units.
 
-    what: the workload; '' if the value is that of all workloads.
-    low, high: its interval; infinite if it has none yet, and equal to the value if it cannot have one.
+    what: the workload; for the quantities WALL and VALUE, the description of the printed figure.
+    low, high: the interval of the value. The ends are infinite if there is no interval yet, and equal to the
+        value if it cannot have an interval.
     """
 
     what: str
@@ -56,8 +57,8 @@ class PrintedComparison:
     """A printed figure and our values.
 
     found: our values; empty if nothing was measured.
-    lacking: why there are none.
-    far: why our values cannot be held against the printed one; '' if they can.
+    lacking: if `found` is empty, why.
+    far: why our values cannot be compared with the printed one; '' if they can.
     """
 
     figure: PublishedFigure
@@ -67,7 +68,7 @@ class PrintedComparison:
 
     @property
     def likeness(self) -> str:
-        """How well the printed figure can be compared with ours, for people."""
+        """Text on how well the printed figure can be compared with our values."""
         return _likeness(self.figure, self.far)
 
     @property
@@ -84,7 +85,7 @@ class PrintedComparison:
         return "; ".join(f"{f.what} {f.text}" for f in self.found)
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Return value, unit, source, and how similar our experiment is; our values are separate."""
+        """Return the printed figure, its source and its likeness as JSON, and our values separately."""
         f = self.figure
         return {
             "what": f.what,
@@ -127,8 +128,9 @@ def beside(
 ) -> tuple[PrintedComparison, ...]:
     """Return each figure with our values.
 
-    places: our arm, by the paper's word for it.
-    why: the reason to give for a part without results.
+    places: our arm, by the paper's name for it.
+    study, analysis: None if nothing was measured.
+    why: why the part has no results; used if it has none.
     """
     if study is None or analysis is None:
         return tuple(PrintedComparison(figure=f, found=(), lacking=f"not measured: {why}") for f in figures)
@@ -140,7 +142,12 @@ def beside(
 
 def _printed_computing(figures: Sequence[PublishedFigure]) -> dict[tuple[str, str], float]:
     """Return the printed share of computation in computation and communication, by workload and arm."""
-    times = {(f.workloads[0], f.arm, f.phase): f.low for f in figures if f.quantity is Quantity.TIME}
+    times = {
+        (workload, f.arm, f.phase): f.low
+        for f in figures
+        if f.quantity is Quantity.TIME
+        for workload in f.workloads[:1]
+    }
     return {
         (workload, arm): seconds / (seconds + messages)
         for (workload, arm, phase), seconds in times.items()
@@ -149,8 +156,11 @@ def _printed_computing(figures: Sequence[PublishedFigure]) -> dict[tuple[str, st
 
 
 def _far(own: ProfileLine, there: float | None) -> str:
-    """Return how our share of computation differs from that of the paper; '' if they are near each other, or
-    if one of them is not known."""
+    """Return how our share of computation differs from the paper's; '' if they are near each other, or if one
+    of them is not known.
+
+    there: the paper's share as a fraction; None if it is not known.
+    """
     return "" if there is None or own.computing is None else far_words(own.computing, there, there)
 
 
@@ -178,6 +188,9 @@ def _one(
         own = next((line for line in lines if line.arm == arm and line.workload in wanted), None)
         if own is None:
             return PrintedComparison(figure=f, found=(), lacking="not measured: no profile")
+        if f.phase not in (known := phases(own)):
+            lacking = f'not measured: "{f.phase}" is none of {", ".join(known)}'
+            return PrintedComparison(figure=f, found=(), lacking=lacking)
         far = _far(own, computing.get((f.workloads[0], f.arm)))
         return PrintedComparison(figure=f, found=(_phase(f, own),), far=far)
     if f.quantity in (Quantity.WALL, Quantity.VALUE):
@@ -194,8 +207,8 @@ def _one(
 
 
 def _values(analysis: Analysis, arm: str, wanted: Set[str], metric: str) -> list[tuple[Interval, str]]:
-    """Return a metric of an arm and its unit, from the first cell that has it on either side. The list is
-    empty if no workload in `wanted` has one."""
+    """Return one pair, the value of a metric of an arm and its unit, from the first cell of a workload in
+    `wanted` that has the arm on either side. The list is empty if there is no such cell."""
     for c in analysis.cells:
         if c.workload in wanted and c.metric == metric and c.n and arm in (c.arm, c.baseline):
             return [(c.value if arm == c.arm else c.baseline_value, c.unit)]
@@ -237,13 +250,13 @@ def _phase(f: PublishedFigure, line: ProfileLine) -> OwnValue:
 
 
 def phases(line: ProfileLine) -> dict[str, float]:
-    """Return seconds by the names in the published table."""
-    return {COMPUTATION: line.compute, COMMUNICATION: line.communication, "start of MPI": line.init}
+    """Return the seconds of each phase, by its name in published tables."""
+    return {COMPUTATION: line.compute, COMMUNICATION: line.communication, START_OF_MPI: line.init}
 
 
 def _trouble(f: PublishedFigure, c: Cell) -> OwnValue:
-    """Return the number of timeouts in a trial, or the time spent waiting for them; empty if nothing was
-    lost."""
+    """Return the number of TCP timeouts in a trial, or the seconds spent waiting for them. It is 0 if nothing
+    was lost, and NaN if it was not counted."""
     t = c.network
     counted = 0.0 if t is None else (t.timeouts if f.quantity is Quantity.COUNT else t.waited)
     value = math.nan if counted is None else counted
@@ -257,18 +270,18 @@ def _trouble(f: PublishedFigure, c: Cell) -> OwnValue:
 def times_grid(
     study: Study, places: Mapping[str, str], times: Sequence[PrintedComparison], records: RecordIndex
 ) -> Grid:
-    """Return the table of how a process spent its time, in the form of the paper's table, with the paper's
-    values beside ours.
+    """Return the table of the time that a process spent in each phase, with the paper's values beside ours.
 
-    places: what the paper calls an environment, and its arm here.
-    times: at least one.
+    places: our arm, by the paper's name for it.
+    times: the printed figures; at least one.
     """
     printed: dict[tuple[str, str, str], dict[Quantity, str]] = {}
     computing = _printed_computing([b.figure for b in times])
     for b in times:
         f = b.figure
-        printed.setdefault((f.workloads[0], f.arm, f.phase), {})[f.quantity] = b.printed
-    sizes = {b.figure.workloads[0]: b.figure.size for b in times}
+        for kernel in f.workloads[:1]:
+            printed.setdefault((kernel, f.arm, f.phase), {})[f.quantity] = b.printed
+    sizes = {kernel: b.figure.size for b in times for kernel in b.figure.workloads[:1]}
     kernels = {w.name: w for w in study.kernels}
     on_emulated = {a.name for a in study.arms() if a.placement.emulated}
     rows = []
@@ -287,7 +300,7 @@ def times_grid(
         cells.append(f"class {sizes[workload.kernel]}" if workload.kernel in sizes else "")
         cells.append(_likeness(times[0].figure, _far(line, computing.get((workload.kernel, place)))))
         rows.append(tuple(cells))
-    heads = [h for phase in (COMPUTATION, COMMUNICATION, "start of MPI") for h in (phase, "paper")]
+    heads = [h for phase in PHASES for h in (phase, "paper")]
     source = times[0].figure
     return Grid(
         title=f"Where the time of a process went, and the paper's {source.source} ({source.differs})",

@@ -149,7 +149,7 @@ def printed_boots(paper: Published, shown: Sequence[PublishedFigure]) -> list[Bl
         Grid(
             title=f"As printed in {paper.paper.year}: {one.source}",
             heads=HEADS[:-1],
-            rows=tuple((arm, *(steps[n] for n in names)) for arm, steps in rows.items()),
+            rows=tuple((arm, *(steps.get(n, "") for n in names)) for arm, steps in rows.items()),
             numbers=True,
         ),
         Words(

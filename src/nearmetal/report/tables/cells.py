@@ -78,8 +78,9 @@ class Entry:
 
     interval: such as '[−0.5 … +0.8]'.
     cause: the likely cause, or what is missing for a verdict.
-    nodes: the other estimand and what else several nodes say; '' for one node.
-    number: position in Analysis.cells.
+    difference: the paired difference with its interval if the metric is a time, else ''.
+    nodes: the results on several nodes (nodes_text()); '' for one node.
+    number: index in Analysis.cells.
     """
 
     cell: Cell
@@ -94,7 +95,7 @@ class Entry:
 
     @property
     def note(self) -> str:
-        """Return the cause, and what several nodes say."""
+        """Return the cause, and the results on several nodes."""
         return "; ".join(text for text in (self.cause, self.nodes) if text)
 
 
@@ -320,10 +321,10 @@ def _n_text(cell: Cell) -> str:
 
 
 def nodes_text(cell: Cell) -> str:
-    """Return what several nodes add to a verdict: 'nodes like these: +2.1 % [−1.0 … +5.3] ?'.
+    """Return the results on several nodes beside the verdict: 'nodes like these: +2.1 % [−1.0 … +5.3] ?'.
 
-    The text names the other estimand, whether the nodes disagree, and the result without the nodes that the
-    rule leaves out. It is empty for one node.
+    They are the estimate of the other estimand, whether the nodes disagree, and the estimate without the
+    nodes that behave unlike the others. '' for one node.
     """
     found = cell.nodes
     if found is None or not found.estimates:
@@ -410,7 +411,8 @@ def next_steps(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
 
 
 def _to_try(analysis: Analysis, results_dir: str | None) -> tuple[str, ...]:
-    """Return the command line that tries the suggested changes."""
+    """Return the step that tries a suggested change, with its command line; empty if no change is suggested,
+    or without a results directory."""
     step = try_step(analysis)
     return (f"{step}:  {try_line(results_dir)}",) if step and results_dir is not None else ()
 

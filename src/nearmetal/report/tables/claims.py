@@ -29,8 +29,8 @@ from .profile import computation_shares
 class ClaimHere:
     """A claim with its answer.
 
-    cells: our comparisons that it was held against.
-    differs: the sentence on what differs and matters.
+    cells: our comparisons by which the claim was checked.
+    differs: sentence on the differences between the paper's conditions and ours that matter.
     """
 
     answer: ClaimAnswer
@@ -84,7 +84,7 @@ def claims_here(
     """Return the claims of one part with their answers.
 
     study, analysis: None if nothing was measured.
-    records: of the part; their profiles say how long the baseline computes.
+    records: those of the part. Their profiles give the baseline's share of computation.
     why: how the part stopped, or why it has no results.
     """
     return tuple(_one(c, part, study or part.study, analysis, provenance, records, why) for c in claims)
@@ -105,6 +105,11 @@ def _one(
     meant = {*claim.workloads, *claim.above}
     ran = {w.name: w.name if w.name in meant else w.ran for w in study.workloads}
     arm, baseline = part.places[claim.arm], part.places[claim.baseline]
+    arms = {a.name: a for a in study.arms()}
+    # An arm that fails in the rehearsal is left out of the run, but not of the part.
+    if gone := next((name for name in (arm, baseline) if name not in arms), ""):
+        reason = section(provenance, "not_here").get(gone, why)
+        return ClaimHere(answer=hold(claim, (), why=f"not measured: {reason}"), cells=(), differs="")
     cells = tuple(
         c
         for c in (analysis.cells if analysis is not None else ())
@@ -116,13 +121,16 @@ def _one(
     unasked = unlike(claim, _computation(baseline, ran, records)) if cells else {}
     own_overheads = [_own(claim, c, ran[c.workload]) for c in cells]
     answer = hold(claim, own_overheads, why=f"not measured: {reason}", unasked=unasked)
-    own = _conditions(study, next(a for a in study.arms() if a.name == arm), cells, ran, provenance)
+    own = _conditions(study, arms[arm], cells, ran, provenance)
     return ClaimHere(answer=answer, cells=cells, differs=one_line(difference(claim, own)))
 
 
 def _computation(arm: str, ran: Mapping[str, str], records: RecordIndex) -> dict[str, float | None]:
-    """Return the share of computation in computation and communication of an arm, by what it ran; None
-    without a profile."""
+    """Return the share of computation in the computation and communication of an arm, by kernel or
+    application; None without a profile.
+
+    ran: kernel or application of each workload.
+    """
     found = computation_shares((arm,), records)
     return {**dict.fromkeys(ran.values()), **{ran[w]: v for (_, w), v in found.items() if w in ran}}
 
@@ -135,14 +143,14 @@ def _reason(names: Container[str], analysis: Analysis | None) -> str:
 
 
 def _whole(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """Return the comparisons that represent whole workloads: of a workload without a metric for the whole,
-    such as STREAM, those of all its metrics."""
+    """Return the comparisons that represent whole workloads. If a workload has no metric for the whole, as
+    STREAM, they are those of all its metrics."""
     with_whole = {c.workload for c in cells if c.metric in WHOLE}
     return tuple(c for c in cells if c.metric in WHOLE or c.workload not in with_whole)
 
 
 def _cannot(claim: PaperClaim, part: Part, study: Study | None) -> str:
-    """Return why a claim cannot be asked on this machine; '' if it can."""
+    """Return why a claim cannot be checked on this machine; '' if it can."""
     if study is None:
         return part.absent or "this part has no study here"
     for word in (claim.arm, claim.baseline):
@@ -159,7 +167,7 @@ def _what(claim: PaperClaim, cell: Cell) -> str:
 
 
 def _own(claim: PaperClaim, cell: Cell, workload: str) -> OwnOverhead:
-    # A failed run says nothing about how slow a run is that does not fail.
+    # Failed rounds count as infinitely slow, but say nothing about the time of runs that do not fail.
     known = not (cell.failed and cell.verdict is Verdict.NONE)
     low, high = (cell.low, cell.high) if known else (-math.inf, math.inf)
     return OwnOverhead(what=_what(claim, cell), workload=workload, low=low, high=high, margin=cell.margin)

@@ -1,4 +1,5 @@
-"""Table of what the client of a moving instance saw: with the move, and at rest. No I/O."""
+"""Table of the interruptions that a client saw while the instance that serves it moved, and at rest. No
+I/O."""
 
 from __future__ import annotations
 
@@ -25,10 +26,10 @@ _HEADS = (
 
 
 def clients_grids(study: Study, records: RecordIndex) -> list[Grid]:
-    """Return medians over all moves of each arm, and of the same probe at rest; nothing if no client was
-    there.
+    """Return a table with the medians over all moves of each arm, beside those of the same probe at rest; an
+    empty list if no client was measured.
 
-    The metrics `unanswered` and `silence` are the values of each move less those at rest.
+    The metrics `unanswered` and `silence` of a study are the values of each move minus those at rest.
     """
     rows = [
         row
@@ -43,7 +44,7 @@ def clients_grids(study: Study, records: RecordIndex) -> list[Grid]:
 def _seen(
     arm: str, workload: str, records: RecordIndex
 ) -> Iterator[tuple[Mapping[str, JsonValue], Mapping[str, JsonValue]]]:
-    """Yield each move with the floor of its trial."""
+    """Yield, for each move, what the client saw of it, and what the client of the same trial saw at rest."""
     for trial in records.trials(arm):
         facts = trial.facts.get(workload)
         floor = facts.get("floor") if isinstance(facts, Mapping) else None
@@ -69,7 +70,8 @@ def _row(
 
 
 def _unanswered(floor: Mapping[str, JsonValue]) -> float:
-    """Return the seconds of requests at rest that had no answer. Older records have one period only."""
+    """Return the seconds at rest for which requests had no answer. Older records give the number of lost
+    requests and the period of requests instead."""
     if "unanswered" in floor:
         return _number(floor, "unanswered")
     return _number(floor, "lost") * _number(floor, "period")

@@ -1,4 +1,4 @@
-"""What readers have to know of environments that were emulated."""
+"""Warnings about environments that were emulated."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def emulation_warnings(analysis: Analysis) -> tuple[str, ...]:
 
 
 def emulation_sentences(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return a sentence about the environments that are emulated in the same way.
+    """Return a sentence for each kind of emulation, which names its environments.
 
-    found: names of environments, each with how it is emulated; empty if it is not.
+    found: pairs of the name of an environment and how it is emulated; '' if it is not.
     """
     by_why: dict[str, dict[str, None]] = {}
     for name, why in found:

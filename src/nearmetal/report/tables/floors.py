@@ -20,13 +20,15 @@ _PROGRAMS = "programs"
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """The noise floor of one kind of work: the half-widths of the baseline's comparison with itself, as
-    shares.
+    """The noise floor of one kind of work: half-widths of intervals of the baseline compared with itself.
 
-    A half-width is infinite before there are enough blocks.
-    half_width: the largest half-width of those that decide, without those of `apart`.
-    apart: metrics with much larger half-widths than those that decide; these first, then the widest first.
-    decides: whether any of them decides. If none does, half_width is that of all.
+    A half-width is a share. It is infinite before there are enough blocks.
+    group: the kind of work.
+    half_width: the largest half-width of the cells that decide (deciding_cells()), or of all cells if none
+        decides; in both cases without those of `apart`.
+    apart: cells whose half-width is more than FAR_APART times the median; cells that decide come first, and
+        then the widest.
+    decides: whether any of the cells decides.
     cells: all comparisons of the baseline with itself.
     """
 
@@ -42,7 +44,8 @@ class Floor:
 
     @property
     def wider(self) -> str:
-        """Return '4 of 23 wider: hpcc.RandomRing-latency ±447.0 %' (the first); '' if there is none."""
+        """Return how many cells are in `apart`, and the first of them: '4 of 23 wider:
+        hpcc.RandomRing-latency ±447.0 %'; '' if there is none."""
         if not self.apart:
             return ""
         return f"{len(self.apart)} of {len(self.cells)} wider: {width_text(self.apart[0])}"
@@ -55,7 +58,8 @@ class Floor:
 def kind_of_work(study: Study, workload: str) -> str:
     """Return the kind of work of a workload.
 
-    It is 'compute', 'memory', 'MPI', 'sockets', an event ('start', ...), or 'programs' for a user's own.
+    It is the kind of its kernel ('compute', 'memory', 'MPI', 'sockets' or 'files'), its event ('start', ...),
+    or 'programs' for a user's own program.
     """
     for w in study.workloads:
         if w.name == workload:
@@ -79,7 +83,7 @@ def floors(study: Study, noise: NoiseFloor) -> tuple[Floor, ...]:
 def _floor(group: str, cells: Sequence[Cell], deciding: Set[str]) -> Floor:
     own = [c for c in cells if c.key in deciding]
     shown = own or cells
-    # Of two metrics, the wider one may be shown separately.
+    # With the lower median, the wider one of two metrics may be shown separately.
     most = FAR_APART * median_low(map(half_width, shown))
     apart = [c for c in cells if half_width(c) > most]
     return Floor(

@@ -1,4 +1,5 @@
-"""The section on guests that are faster than bare metal, or beyond a bound of it: what their clocks say."""
+"""The section on guests that are faster than bare metal, or above an upper bound of it. It says whether their
+clocks explain this."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def gains_of(study: Study, analysis: Analysis, figures: Sequence[InstanceFigures
 
 
 def gains_grids(study: Study, gains: Sequence[GuestGain]) -> tuple[Grid, ...]:
-    """Return the table; nothing if no guest beats bare metal or a bound."""
+    """Return the table; an empty tuple if no guest is faster than bare metal or above an upper bound."""
     rows = tuple(
         (
             f"{metric_label(g.cell)}, {side(study, g.cell.arm).title}",
@@ -41,13 +42,14 @@ def gains_grids(study: Study, gains: Sequence[GuestGain]) -> tuple[Grid, ...]:
 
 
 def gains_leaf(study: Study, analysis: Analysis, figures: Sequence[InstanceFigures]) -> Leaf | None:
-    """Return the section; None if no guest beats bare metal or a bound."""
+    """Return the section; None if no guest is faster than bare metal or above an upper bound."""
     grids = gains_grids(study, gains_of(study, analysis, figures))
     return Leaf(key="gains", title="Guests faster than bare metal", blocks=grids) if grids else None
 
 
 def gains_json(gains: Sequence[GuestGain]) -> list[JsonValue]:
-    """Return the gains as JSON: fractions; null where the clocks were not compared."""
+    """Return the gains as JSON values. Overheads and clock rates are fractions; null where the clocks were
+    not compared."""
     return [
         {
             "arm": g.cell.arm,

@@ -1,6 +1,5 @@
-"""The counters that were read during a run, the missing ones with reasons, and the cost of sampling, in
-words.
-"""
+"""Text on the counters that were read during a run, the missing ones with reasons, and the cost of
+sampling."""
 
 from __future__ import annotations
 
@@ -63,8 +62,8 @@ class InsideRecord:
 
 
 def events_words(found: Mapping[str, JsonValue]) -> str:
-    """Return the counted and the absent events: 'task_clock; absent: cycles, instructions (No such file or
-    directory)'.
+    """Return the counted and the absent perf events as text: 'task_clock; absent: cycles, instructions (No
+    such file or directory)'.
 
     found: as in InsideRecord.
     """

@@ -30,14 +30,18 @@ def instances_of(study: Study, records: RecordIndex) -> tuple[InstanceFigures, .
 
 
 def value_of(f: InstanceFigures, key: str) -> float | None:
-    """Return the value by the key of a printed figure: 'node.user', 'instance 1.steal', 'memory.swap', ..."""
+    """Return the value of the counter that a printed figure names, in base units; None if it was not read, or
+    if there is no such counter.
+
+    key: 'node.user', 'instance 1.steal', 'memory.swap', ...
+    """
     group, _, name = key.partition(".")
     number = group.removeprefix("instance ")
     if number != group:
-        place = int(number) - 1
-        return f.instances[place].get(name) if place < len(f.instances) else None
+        place = int(number) if number.isdecimal() else 0
+        return f.instances[place - 1].get(name) if 1 <= place <= len(f.instances) else None
     groups = {"node": f.node, "memory": f.memory, "rates": f.rates, "mean_rates": f.mean_rates}
-    return groups[group].get(name)
+    return groups.get(group, {}).get(name)
 
 
 def shown(value: float | None, unit: str) -> str:
@@ -162,11 +166,11 @@ def printed_grids(
     counted: Sequence[InstanceFigures],
     marks: Mapping[str, str],
 ) -> list[Grid]:
-    """Return tables of the values that a paper printed about its instances, with our values beside them.
+    """Return tables of the values that a paper printed about its instances, with our values beside them: one
+    for each table of the paper.
 
-    Each table of the paper gives one table.
     places: our arm, by the paper's name for it.
-    marks: how an arm is emulated, by the paper's name for it.
+    marks: for emulated arms, how they are emulated, by the paper's name for them.
     """
     ours = {f.arm: f for f in counted}
     out = []
@@ -211,8 +215,8 @@ def _named(key: str) -> str:
 def printed_json(
     figures: Sequence[PublishedFigure], places: Mapping[str, str], counted: Sequence[InstanceFigures]
 ) -> list[JsonValue]:
-    """Return each value that a paper printed of its instances, with our value in the same unit; null if there
-    is none.
+    """Return as JSON each value that a paper printed about its instances, with our value in the same unit;
+    null if we have none.
     """
     ours = {f.arm: f for f in counted}
     out: list[JsonValue] = []

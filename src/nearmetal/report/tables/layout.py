@@ -25,11 +25,12 @@ NOTHING = "not measured"
 
 @dataclass(frozen=True, kw_only=True)
 class LaidOutCell:
-    """Our counterpart of a printed cell.
+    """A printed cell and our value.
 
-    printed: the printed cell; '' if there is none.
-    text: ours; '' if no environment of the study corresponds to the column.
-    value: in base units, or an overhead by the paper's formula as a fraction; None without a number.
+    printed: text of the printed cell; '' if there is none.
+    text: our value as text; '' if no environment of the study corresponds to the column.
+    value: our value in base units, or an overhead by the paper's formula as a fraction; None if it is no
+        number.
     """
 
     printed: str
@@ -45,7 +46,7 @@ class LaidOutCell:
 class LaidOutTable:
     """A printed table with our values.
 
-    arms: the title of our arm, by the paper's name of an environment.
+    arms: the title of our arm, by the paper's name for it.
     rows: (name, cells), with a cell for each column.
     """
 
@@ -68,7 +69,7 @@ class LaidOutTable:
         }
 
     def grid(self) -> Grid:
-        """Return the table. A column that we measure is followed by the printed one."""
+        """Return the table to show. Each column with our values is followed by the printed column."""
         heads, ours = ["metric"], [c.arm in self.arms for c in self.table.columns]
         for column, measured in zip(self.table.columns, ours, strict=True):
             here = f"{column.name}: {self.arms.get(column.arm, '')}"
@@ -98,8 +99,8 @@ def laid_out(
 ) -> tuple[LaidOutTable, ...]:
     """Return the tables with our values.
 
-    places: our arm, by the paper's name of an environment.
-    study, analysis: None if nothing was measured. The printed cells are then alone.
+    places: our arm, by the paper's name for it.
+    study, analysis: None if nothing was measured. The tables then have the printed cells only.
     """
     return tuple(_laid_out(t, places, study, analysis, records) for t in tables)
 
@@ -144,7 +145,7 @@ def _ours(
     ran: set[str],
     records: RecordIndex,
 ) -> LaidOutCell:
-    """Return our counterpart of a cell, without its printed text."""
+    """Return our value for one cell. The field `printed` of the result is ''."""
     arm, baseline = places.get(column.arm, ""), places.get(column.baseline, "")
     if not arm or (column.baseline and not baseline):
         return LaidOutCell(printed="")
@@ -164,7 +165,7 @@ def _ours(
 
 
 def _overhead(cell: Cell | None) -> LaidOutCell:
-    """Return an overhead by the formula of published tables, with our interval."""
+    """Return our overhead and its interval by the formula of published tables (published_column())."""
     if cell is None or not cell.n:
         return LaidOutCell(printed="", text=NOTHING)
     value = published_column(cell)
@@ -173,7 +174,10 @@ def _overhead(cell: Cell | None) -> LaidOutCell:
 
 
 def _fact(fact: str, arm: str, ran: set[str], records: RecordIndex) -> str:
-    """Return what the runs of an arm reported, each answer once."""
+    """Return the different values of a fact that the runs of an arm reported, joined by 'or'.
+
+    ran: workloads whose runs are read.
+    """
     facts = (t.facts.get(name, {}).get(fact) for t in records.trials(arm) for name in sorted(ran))
     texts = dict.fromkeys(f"{f:,}" if isinstance(f, int) else str(f) for f in facts if f is not None)
     return one_line(" or ".join(texts)) or NOTHING

@@ -34,8 +34,8 @@ def scope_sentence(analysis: Analysis) -> str:
 
 
 def alert_sentences(study: Study, analysis: Analysis) -> tuple[str, ...]:
-    """Return what a reader has to know before any figure: where nodes disagree, and which node is unlike the
-    others."""
+    """Return the sentences that a reader has to see before any figure: in which figures nodes disagree, and
+    which nodes, machines or links behave unlike the others."""
     found = analysis.nodes
     sets = set_sentences(analysis)
     return sets if found is None else (*_disagreements(study, analysis), *unlike_sentences(found), *sets)
@@ -112,8 +112,8 @@ def value_text(value: NodeValue) -> str:
 
 
 def unlike_sentences(found: RunNodes) -> tuple[str, ...]:
-    """Return a sentence for each node that behaves unlike the others, with the evidence, and one about what
-    the rule does."""
+    """Return a sentence for each node that behaves unlike the others, with the evidence, and one on whether
+    figures without these nodes are shown too."""
     by_node: dict[tuple[str, Unlike], list[NodeEvidence]] = {}
     for e in found.evidence:
         by_node.setdefault((e.node, e.unlike), []).append(e)
@@ -142,7 +142,7 @@ def _unlike(node: str, unlike: Unlike, evidence: Sequence[NodeEvidence]) -> str:
 
 
 def short_sentence(analysis: Analysis) -> tuple[str, bool]:
-    """Return the nodes in one sentence for the first screen, and whether it is an alert."""
+    """Return one sentence on the nodes for the first screen, and whether it contains an alert."""
     scope = scope_sentence(analysis)
     alerts = []
     disagreeing = sum(c.nodes is not None and c.nodes.disagree for c in analysis.cells)

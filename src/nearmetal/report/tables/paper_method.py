@@ -49,8 +49,8 @@ def method_blocks(paper: Paper, study: Study, analysis: Analysis) -> list[Grid |
 
 
 def method_json(paper: Paper, analysis: Analysis | None) -> list[JsonValue]:
-    """Return the answers by the method of a paper, each with its cell; A/A cells have the same arm
-    twice."""
+    """Return the result of a paper's method for each cell as JSON. Cells that compare the baseline with
+    itself have equal `arm` and `baseline`."""
     if paper.method is None or analysis is None:
         return []
     method = paper.method

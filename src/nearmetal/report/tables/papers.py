@@ -1,4 +1,5 @@
-"""The numbers and claims of papers, and those that do not follow, as tables, text and JSON. No I/O."""
+"""The numbers and claims of papers, and the statements that do not follow from a paper's own numbers, as
+tables, text and JSON. No I/O."""
 
 from __future__ import annotations
 
@@ -13,12 +14,14 @@ from ..text import one_line, plural
 
 
 def _row(f: Finding) -> tuple[str, ...]:
-    """Return a finding as texts: rule, statement, printed value, what follows, source, and explanation."""
+    """Return a finding as texts: rule, statement, printed value, value that follows, source, and
+    explanation."""
     return f.rule.value, f.what, f.printed, follows_text(f), f.source, f.note
 
 
 def follows_text(f: Finding) -> str:
-    """Return what follows in place of a printed statement: '48.3555 to 48.5303 %', 't = 4.3 to 5.5'."""
+    """Return the value that follows from a paper's other numbers, as text: '48.3555 to 48.5303 %', 't = 4.3
+    to 5.5'."""
     if f.low is None or f.high is None:
         return f.by
     low, high = f"{f.low:.6g}", f"{f.high:.6g}"
@@ -69,7 +72,10 @@ def claim_text(claim: PaperClaim) -> str:
 
 
 def paper_json(paper: Published, *, findings: bool) -> dict[str, JsonValue]:
-    """Return a paper as JSON: what does not follow in it, or all its numbers and claims."""
+    """Return a paper as JSON.
+
+    findings: whether to return the statements that do not follow, instead of all numbers and claims.
+    """
     p = paper.paper
     head: dict[str, JsonValue] = {
         **{k: getattr(p, k) for k in ("key", "title", "authors", "year", "where", "setting")},

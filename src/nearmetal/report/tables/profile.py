@@ -1,4 +1,5 @@
-"""MPI time and traffic by workload and arm: medians over trials of the ranks' profiles. No I/O."""
+"""MPI time and traffic by workload and arm, as medians over trials, from the MPI profiles of the ranks. No
+I/O."""
 
 from __future__ import annotations
 
@@ -30,9 +31,10 @@ HEADS = (
 class ProfileLine:
     """One workload on one arm, medians over trials.
 
+    trials: number of trials with a profile.
     init, compute, communication: seconds, means over the ranks.
     calls, messages, bytes: totals of all ranks.
-    slowest_call: name of the call that took the most time.
+    slowest_call: name of the MPI call that took the most time in the last trial; 'none' without calls.
     """
 
     workload: str
@@ -48,7 +50,7 @@ class ProfileLine:
 
     @property
     def computing(self) -> float | None:
-        """Share of computation in computation and communication; None if there was neither."""
+        """Time of computation as a fraction of computation and communication; None if both are zero."""
         inside = self.compute + self.communication
         return self.compute / inside if inside > 0 else None
 
@@ -69,7 +71,7 @@ class ProfileLine:
 
 
 def profile_lines(arms: Sequence[str], records: RecordIndex) -> tuple[ProfileLine, ...]:
-    """Return the lines ordered by workload, with its arms below each other; empty if nothing was profiled."""
+    """Return the lines, ordered by workload and then by arm; empty if nothing was profiled."""
     trials = {arm: [t.profile for t in records.trials(arm)] for arm in arms}
     workloads = dict.fromkeys(w for found in trials.values() for profile in found for w in profile)
     return tuple(
@@ -81,7 +83,7 @@ def profile_lines(arms: Sequence[str], records: RecordIndex) -> tuple[ProfileLin
 
 
 def computation_shares(arms: Sequence[str], records: RecordIndex) -> dict[tuple[str, str], float]:
-    """Return the share of computation in computation and communication, by arm and workload."""
+    """Return the time of computation as a fraction of computation and communication, by (arm, workload)."""
     return {
         (line.arm, line.workload): share
         for line in profile_lines(arms, records)

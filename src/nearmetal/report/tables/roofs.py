@@ -14,8 +14,9 @@ HEADS = ("metric", "upper bound", "environment", "result", "share of it")
 
 @dataclass(frozen=True, kw_only=True)
 class RoofLine:
-    """One result as a share of its upper bound.
+    """One result as a share of its upper bound (roof).
 
+    roof: value and description of the upper bound.
     share: fraction of the upper bound that was reached.
     """
 

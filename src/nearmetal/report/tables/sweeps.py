@@ -1,4 +1,5 @@
-"""The metrics of sweeps as curves, and where pre-copy stops converging. No I/O."""
+"""The metrics of sweeps (workloads that differ only in numbers) as curves, and the points at which pre-copy
+stops converging. No I/O."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ FULL_SPEED = "full speed"
 
 
 def axis(key: str) -> tuple[str, str]:
-    """Return the words and the unit of a swept key."""
+    """Return the name of a swept key for people, such as 'dirty rate', and its base unit; '' for none."""
     return key.replace("_", " "), _UNITS.get(key, "")
 
 
@@ -43,17 +44,20 @@ def at_text(key: str, at: float) -> str:
 
 
 def held(sweep: Sweep, workload: str, but: str) -> str:
-    """Return the values of all keys but one, as text."""
+    """Return the values that a workload of a sweep has for all keys except `but`, as text."""
     pairs = zip(sweep.keys, sweep.at[workload], strict=True)
     return ", ".join(f"{axis(k)[0]} {at_text(k, v)}" for k, v in pairs if k != but)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweptMetric:
-    """The values of a metric along one key, with all others held.
+    """A metric as a function of one swept key, while all other keys are constant.
 
-    held: the values of the others, as text; empty if there are none.
-    points: by environment on its placement, the value of the key and the metric's value with its interval.
+    unit: base unit of the metric.
+    held: the values of the other keys, as text; empty if there are none.
+    points: by arm, pairs of the value of the key and the metric's value with its interval, in ascending order
+        of the key.
+    n: smallest number of rounds of a point.
     guest: how guests are emulated; empty if none are.
     """
 
@@ -69,7 +73,8 @@ class SweptMetric:
 
 
 def swept_metrics(study: Study, cells: Sequence[Cell]) -> tuple[SweptMetric, ...]:
-    """Return the metrics of sweeps along each swept key; of events, those of which quantiles are shown."""
+    """Return every metric of every sweep as a function of each swept key. Of events, only metrics whose
+    quantiles are shown are returned."""
     return tuple(line for sweep in sweeps(study) for line in _lines(sweep, cells))
 
 
@@ -103,11 +108,12 @@ def _lines(sweep: Sweep, cells: Sequence[Cell]) -> Iterator[SweptMetric]:
 
 @dataclass(frozen=True, kw_only=True)
 class ConvergencePoint:
-    """How pre-copy went at one point of a sweep.
+    """Whether pre-copy converged at one point of a sweep.
 
+    at: values of all swept keys, in their order.
     moves: number of moves by pre-copy.
-    alone: how many of them converged by themselves.
-    evidence: what shows that the others did not; of one that did, if all did.
+    alone: number of these moves that converged by themselves and were not given up.
+    evidence: text on the rounds of a typical move: of one that did not converge by itself, if there was any.
     """
 
     at: tuple[float, ...]
@@ -118,7 +124,13 @@ class ConvergencePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ConvergenceLine:
-    """How pre-copy went in one environment along the key that was swept last, with the others held."""
+    """Whether pre-copy converged in one environment, as a function of one key, while all other keys are
+    constant.
+
+    key: the dirty rate if it is swept, else the last swept key.
+    held: the values of the other keys, as text; empty if there are none.
+    points: in ascending order of the key.
+    """
 
     sweep: Sweep
     arm: str
@@ -128,7 +140,7 @@ class ConvergenceLine:
     points: tuple[ConvergencePoint, ...]
 
     def sentence(self) -> str:
-        """Return where pre-copy stops converging, with the evidence."""
+        """Return the value of the key from which pre-copy does not converge, with the evidence."""
         where = f"{self.environment}{', ' + self.held if self.held else ''}"
         number = self.sweep.keys.index(self.key)
         well = [p for p in self.points if p.alone == p.moves]
@@ -154,7 +166,7 @@ class ConvergenceLine:
 
 
 def convergence_lines(study: Study, records: RecordIndex) -> tuple[ConvergenceLine, ...]:
-    """Return how the moves by pre-copy went, in every environment that made some."""
+    """Return whether pre-copy converged, for every environment with moves by pre-copy."""
     return tuple(
         line for sweep in sweeps(study) for arm in study.arms() for line in _converged(sweep, arm, records)
     )
@@ -204,7 +216,7 @@ def _point(at: tuple[float, ...], moves: Sequence[tuple[Sequence[CopyRound], boo
     judged = [(convergence(rounds), rounds, ended) for rounds, ended in moves]
     alone = sum(found.alone and ended for found, _, ended in judged)
     shown = [one for one in judged if not (one[0].alone and one[2])] or judged
-    # The typical one: its last round is the median of all.
+    # A typical move: the memory that its last round left over is nearest to the median of all.
     middle = median(rounds[-1].left for _, rounds, _ in shown)
     found, _, ended = min(shown, key=lambda one: abs(one[1][-1].left - middle))
     unended = "" if ended else ", and it was given up"
@@ -212,7 +224,7 @@ def _point(at: tuple[float, ...], moves: Sequence[tuple[Sequence[CopyRound], boo
 
 
 def sweeps_json(study: Study, cells: Sequence[Cell], records: RecordIndex) -> dict[str, JsonValue]:
-    """Return curves and convergence as JSON, in base units. Full speed is null."""
+    """Return curves and convergence as JSON, in base units. A dirty rate without a limit is null."""
     return {
         "curves": [_curve_json(line) for line in swept_metrics(study, cells)],
         "convergence": [_convergence_json(line) for line in convergence_lines(study, records)],

@@ -1,5 +1,5 @@
-"""The sections on workloads that differ only in numbers (curves, and where pre-copy stops converging), on
-boots, and on guests that are faster than bare metal."""
+"""The sections on sweeps (curves, and the points at which pre-copy stops converging), on boot times, and on
+guests that are faster than bare metal."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .sweeps import convergence_sentences
 def event_leaves(
     study: Study, analysis: Analysis, records: RecordIndex, provenance: Mapping[str, JsonValue]
 ) -> tuple[Leaf, ...]:
-    """Return the sections on swept numbers, on boots, and on guests that are faster than bare metal, as far
-    as they were measured."""
+    """Return those of the sections on sweeps, on boot times, and on guests that are faster than bare metal
+    for which there are results."""
     found = (
         swept_leaf(study, analysis, records),
         boot_leaf(study, records, provenance),
@@ -34,7 +34,7 @@ def event_leaves(
 
 
 def swept_leaf(study: Study, analysis: Analysis, records: RecordIndex) -> Leaf | None:
-    """Return the section; None if the study sweeps no numbers, or nothing was measured."""
+    """Return the section on sweeps; None if the study has none, or nothing was measured."""
     figures = swept_figures(study, analysis.cells)
     blocks: list[Block] = [Words(text=text) for text in convergence_sentences(study, records)]
     blocks += [block for figure in figures for block in (figure, _grid(figure))]

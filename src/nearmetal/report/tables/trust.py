@@ -38,7 +38,7 @@ class Trust:
 
     @property
     def alert(self) -> bool:
-        """Whether the reader has to know it before any figure."""
+        """Whether the sentence has to be shown before any figure."""
         return self.grade is Grade.NOT_TRUSTWORTHY
 
 
@@ -47,7 +47,7 @@ def trust_in(study: Study, noise: NoiseFloor) -> Trust:
 
     Low: all of them are equivalent. High: at least one has an interval that exceeds the margin.
     Not trustworthy: at least one shows a difference. Not known: there are none, or none has an interval.
-    Secondary figures are named if they are wider, or differ, and change no grade.
+    The sentence names secondary figures that are wider or show a difference. They do not change the grade.
     """
     known = [f for f in floors(study, noise) if math.isfinite(f.half_width) and (f.decides or _equal(f))]
     cause = one_line(noise.cause)
@@ -86,11 +86,11 @@ def trust_in(study: Study, noise: NoiseFloor) -> Trust:
 
 
 def _secondary(base: str, cells: Sequence[Cell], deciding: float) -> str:
-    """Return what has to be known of secondary figures: which differ, or are undecided and wider than those
-    that decide; '' if nothing.
+    """Return text on the secondary figures that show a difference, and on those that are undecided and wider
+    than the figures that decide; '' if there are none.
 
     base: name of the baseline's environment.
-    deciding: half-width of the figures that decide.
+    deciding: largest half-width of the figures that decide, as a share.
     """
     odd = [c for c in cells if c.verdict in DIFFERENT]
     wide = [c for c in cells if c.verdict is Verdict.NONE and deciding < half_width(c) < math.inf]

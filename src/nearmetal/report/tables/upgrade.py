@@ -113,7 +113,13 @@ class Upgrade:
 
 @dataclass(frozen=True, kw_only=True)
 class UpgradeRow:
-    """One comparison in words: 'cost of podman/1x2', 'cg.rate', '+1.0 %', '+6.2 %', '+5.1 %', '[+4 … +6]'."""
+    """One comparison as texts.
+
+    subject: the compared arm, or its cost: 'cost of podman/1x2'.
+    metric: 'cg.rate'.
+    before, after: values of both sides, or overheads for a cost: '+1.0 %', '+6.2 %'.
+    change, interval: change in time and its interval: '+5.1 %', '[+4 … +6]'.
+    """
 
     cell: StateCell
     subject: str
@@ -134,8 +140,8 @@ def bounded(c: StateCell) -> bool:
 
 
 def rows(u: Upgrade) -> tuple[UpgradeRow, ...]:
-    """Return the comparisons that have an interval: those that decide and have a verdict first, and among
-    these the largest change first.
+    """Return the comparisons that have an interval. Those that decide come first, then slower, faster,
+    inconsistent, undecided and equivalent ones in this order, then larger changes.
     """
     known = [c for c in u.cells if bounded(c)]
     ordered = sorted(known, key=lambda c: (not c.deciding, _ORDER.index(c.verdict), -abs(c.overhead)))
@@ -178,7 +184,8 @@ def metric(c: StateCell) -> str:
 
 
 def sentence(u: Upgrade) -> str:
-    """Return whether it hurt, what, and how much; and what else may be the reason."""
+    """Return the answer as text: whether the upgrade hurt, in which comparisons and how much, what was not
+    measured after it, and which other differences may be the reason."""
     other = ", ".join(one_line(c.name) for c in _other(u)[:MOST_EFFECTS])
     beside = f" The sides differ in more than the upgrade: {other}." if other else ""
     lost = first_of([one_line(name) for name in u.lost], MOST_EFFECTS)
@@ -267,10 +274,10 @@ def _short(value: str) -> str:
 
 
 def notes(u: Upgrade) -> tuple[tuple[str, str], ...]:
-    """Return lines with a label for below the table: upgraded properties, other differences, comparisons that
-    were skipped.
+    """Return (label, text) of each line below the table: properties that were upgraded, other differences,
+    what was not compared, comparisons without an interval, and failed trials.
 
-    If no comparison has an interval, they are not counted here; sentence() then gives the reason.
+    If no comparison has an interval, the line about these is left out, because sentence() gives the reason.
     """
     without = [c.reason for c in u.cells if not bounded(c)]
     failed = f"{plural(u.failed_trials, 'trial')}, which are not compared" if u.failed_trials else ""
@@ -302,12 +309,12 @@ def next_step(u: Upgrade) -> str:
 
 
 def warnings(u: Upgrade) -> tuple[str, ...]:
-    """Return a sentence for each arm that was emulated."""
+    """Return warnings about the arms that were emulated."""
     return emulation_sentences((subject(c), c.guest) for c in u.cells)
 
 
 def upgrade_json(u: Upgrade, *, page: str | None) -> dict[str, JsonValue]:
-    """Return the answer as data.
+    """Return the answer and all comparisons as JSON values.
 
     page: path of the HTML page; None if there is none.
     """

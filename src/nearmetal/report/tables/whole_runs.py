@@ -1,7 +1,7 @@
 """Whole, verified runs of the NAS benchmarks: seconds and operations per second of every environment. No I/O.
 
-A time share is a part of a benchmark, so its rate is compared. Whole runs are those of the verification. They
-are part of no verdict.
+A slice (time share) runs a part of a benchmark only, so verdicts compare rates. The whole runs shown here are
+those that verify the results. They are part of no verdict.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WholeRun:
 
 
 def whole_runs(study: Study, records: RecordIndex) -> tuple[WholeRun, ...]:
-    """Return the whole runs whose results were right, by benchmark and environment."""
+    """Return the whole runs whose results were right, ordered by benchmark and then by arm."""
     return tuple(_runs(study, records))
 
 
@@ -67,7 +67,8 @@ def _runs(study: Study, records: RecordIndex) -> Iterator[WholeRun]:
 
 
 def _run_of(verification: Mapping[str, JsonValue]) -> tuple[float, float] | None:
-    """Return seconds and operations of a run whose result was right; None if there was none in this trial."""
+    """Return the seconds and the operations of the whole run of a trial; None if there was none, or if its
+    result was wrong."""
     seconds, work = verification.get("seconds"), verification.get("work")
     if (
         not verification.get("ok")
@@ -79,7 +80,7 @@ def _run_of(verification: Mapping[str, JsonValue]) -> tuple[float, float] | None
 
 
 def whole_runs_grids(study: Study, runs: tuple[WholeRun, ...]) -> list[Grid]:
-    """Return the table; nothing without runs."""
+    """Return the table; an empty list without runs."""
     if not runs:
         return []
     titles = _titles(study)
@@ -99,7 +100,8 @@ def whole_runs_grids(study: Study, runs: tuple[WholeRun, ...]) -> list[Grid]:
 
 
 def _titles(study: Study) -> dict[str, str]:
-    """Return the titles of the arms. Those that differ only in their links name them."""
+    """Return the title of each arm, by its name. Arms with equal titles on emulated nodes also name their
+    links."""
     titles = {a.name: side(study, a.name).title for a in study.arms()}
     counted = Counter(titles.values())
     return {
@@ -114,7 +116,7 @@ def _titles(study: Study) -> dict[str, str]:
 
 
 def _mops(rate: float) -> str:
-    """Return a rate in the unit of the NAS benchmarks."""
+    """Return a rate, given in operations per second, in the unit of the NAS benchmarks: '1,234 Mop/s'."""
     return f"{rate / 1e6:,.0f} Mop/s" if rate >= 1e9 else f"{rate / 1e6:.4g} Mop/s"
 
 

@@ -22,6 +22,7 @@ class TryResult:
     """Whether a change helped.
 
     helps: None if not decided.
+    words: the answer for the user.
     cell: the arm with the change compared with the unchanged arm; None if no block has both.
     """
 

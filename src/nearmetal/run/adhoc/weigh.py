@@ -55,7 +55,10 @@ def weigh_study(
 
     backends: backends by name; the first is the baseline.
     workloads: kernels and applications; either these or a command.
-    command: a user's program.
+    command: a user's program with its arguments.
+    mpi: whether to start the command by mpirun.
+    margin: smallest material difference, as a fraction.
+    max_time: time budget in seconds.
     instances: number of instances. None means one, or one per rank if attachments are given.
     attachments: each backend is used with each of these that it supports. The default is veth-bridge for
         backends with their own network.
@@ -63,7 +66,7 @@ def weigh_study(
     A command or a list of applications runs as a whole in plain trials; kernels run in slices. Instances have
     storage on a disk of the machine if an application or a kernel needs it, or if the command refers to it.
 
-    Raises UsageError.
+    Raises UsageError if these arguments do not fit together, or name fewer than two environments.
     """
     if bool(command) == bool(workloads):
         raise UsageError(
@@ -128,7 +131,7 @@ MOST_NAMED = 3
 
 
 def _question(environments: Sequence[str], work: str) -> str:
-    """Return the question of a comparison: 'What does Podman cost ./ring?'."""
+    """Return the question that a comparison answers, such as 'What does Podman cost ./ring?'."""
     if len(environments) > 1:
         return f"Which of {enumerated(environments)} costs {work} least?"
     (environment,) = environments
@@ -136,7 +139,7 @@ def _question(environments: Sequence[str], work: str) -> str:
 
 
 def _work(names: Sequence[str]) -> str:
-    """Return workloads as text: 'CG and IS', '5 workloads'."""
+    """Return workloads as text, such as 'CG and IS', or '5 workloads' if there are many."""
     if len(names) > MOST_NAMED:
         return f"{len(names)} workloads"
     return enumerated(names)
@@ -152,9 +155,9 @@ def _storage(backend: Backend) -> Storage:
 
 
 def _guest(backend: Backend) -> GuestSettings | None:
-    """Return guest settings with a disk for its storage; None if the backend has no guests.
+    """Return guest settings with a disk for the root file system; None if the backend has no guests.
 
-    A root file system in memory often refuses direct I/O.
+    Without it, the root file system is in memory, and often refuses direct I/O.
     """
     return GuestSettings(writable=DISK) if backend.capabilities.virtual else None
 
@@ -182,9 +185,11 @@ def with_pages(study: Study, pages: Pages) -> Study:
 
 
 def _attached(name: str, backend: Backend, attachments: Sequence[Attachment]) -> dict[str, Attachment]:
-    """Return the attachment of each environment, by name of the environment.
+    """Return the attachments with which a backend is measured, by name of the environment.
 
-    An environment is called like its backend if the backend is measured with one attachment only.
+    The environment has the name of its backend if there is only one, else '<backend>-<attachment>'.
+
+    Raises UsageError if the backend supports none of the attachments.
     """
     own = "net" in backend.capabilities.own
     if not attachments:

@@ -1,4 +1,5 @@
-"""Makes the study of `weigh --lifecycle`: environments and methods, compared by an event of the instances."""
+"""Makes the study of `weigh --lifecycle`, which compares environments and methods by an event of their
+instances, such as a checkpoint."""
 
 from __future__ import annotations
 
@@ -33,9 +34,11 @@ def lifecycle_study(
     backends: by name. The baseline is the first backend that has one of the methods, with the first of its
         methods. The methods of every other backend are also compared with the first method of that backend.
     methods: methods to compare; all that a backend offers if empty. An environment is made for each of them,
-        also if its backend lacks the method, so that the reason is reported when the study is checked.
-    image: image of all environments. Guests take one that has a kernel instead of the machine's own root,
-        which they cannot carry.
+        even if the backend lacks the method: the check of the study then reports the reason.
+    margin: smallest material difference, as a fraction.
+    max_time: time budget in seconds.
+    image: image of all environments. If it is the machine's own root, guests get an image with a kernel
+        instead, since they could not be moved with that root.
 
     Raises UsageError if there is nothing to compare.
     """
@@ -81,8 +84,8 @@ def _question(names: Sequence[str], event: str) -> str:
 
 
 def _environment(name: str, backend: Backend, method: Method | None, event: EventSubject) -> Environment:
-    """Return an environment of a backend for a method. Guests have a network on which they can move, and
-    containers only one of their own."""
+    """Return an environment of a backend for a method. Guests are attached to a bridge, on which they can be
+    moved. Containers have a network namespace without a network."""
     virtual, own = backend.capabilities.virtual, "net" in backend.capabilities.own
     alone = Attachment.NONE if own else Attachment.HOST
     guest = GuestSettings() if event.memory is None else GuestSettings(memory=event.memory)

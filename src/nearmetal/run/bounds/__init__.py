@@ -1,3 +1,3 @@
 """Upper bounds: the best values that the bare machine reaches, measured between the blocks of a run.
 
-They must not change a verdict."""
+This package must not change a verdict."""

@@ -18,7 +18,7 @@ _LIMIT = 120.0
 def measure_dgemm(
     machine: Machine, cpus: Sequence[int], blas: Blas = Blas.OPENBLAS, core: str | None = None
 ) -> Peak:
-    """Measure the peak rate of DGEMM with all the given CPUs computing at once. Takes about 1.5 s.
+    """Measure the peak rate of DGEMM while all the given CPUs compute at the same time. Takes about 1.5 s.
 
     core: OpenBLAS core type whose kernels are used; None selects it from the machine's CPU flags, as for
         applications.

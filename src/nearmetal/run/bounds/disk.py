@@ -13,11 +13,14 @@ from ...node.machine import Machine
 from ...workloads.applications.fio import ROOF_DEPTH, roof, roof_arguments
 
 SECONDS, SIZE = 2.0, 512 << 20
+"""Duration of the measurement in seconds, and bytes of the file."""
 LIMIT = 120.0
 
 
 def by_fio(machine: Machine, wanted: RoofRequest, label: str, scratch: Path) -> MeasuredRoof:
-    """Measure the read or write rate of a disk.
+    """Measure the read or write rate of a disk, in B/s.
+
+    wanted: its name says whether to read or write, and its place is a directory on the disk.
 
     Raises UnavailableError if fio is not installed, RunError if it fails.
     """

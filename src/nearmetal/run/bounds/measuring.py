@@ -51,7 +51,7 @@ Measure = Callable[[Machine, RoofRequest, str, Path], MeasuredRoof]
 def by_kernel(machine: Machine, roof: RoofRequest, label: str, scratch: Path) -> MeasuredRoof:
     """Measure an upper bound by a built-in kernel.
 
-    Raises NearmetalError.
+    Raises NearmetalError if the kernel fails.
     """
     known = ROOF_KERNELS[roof.name]
     done = run_once(
@@ -82,7 +82,7 @@ def by_kernel(machine: Machine, roof: RoofRequest, label: str, scratch: Path) ->
 def by_dgemm(machine: Machine, roof: RoofRequest, label: str, scratch: Path) -> MeasuredRoof:
     """Measure an upper bound with OpenBLAS, with one process on each CPU of the ranks, all at the same time.
 
-    Raises NearmetalError.
+    Raises NearmetalError if OpenBLAS is not installed, or fails.
     """
     found = measure_dgemm(machine, machine.cpus[: roof.ranks])
     return MeasuredRoof(
@@ -119,9 +119,9 @@ class RoofMeter:
     ) -> None:
         """wanted: the bounds to measure, see analysis.roofs.wanted(). Those with more ranks than this machine
             has CPUs are left out.
-        networks: by arm; a bound measured over one of these networks is valid for this run only.
+        networks: by name of the arm; a bound measured over one of them is valid for this run only.
 
-        The caller holds the lock of the machine.
+        The caller must hold the lock of the machine.
         """
         self._machine, self._label, self._scratch, self._progress = machine, label, scratch, progress
         self._networks = networks
@@ -182,7 +182,8 @@ class RoofMeter:
 
 
 def _key(machine: Machine) -> str:
-    """Return a key of the conditions of an upper bound: this boot, these tools, this MPI, these CPUs."""
+    """Return a text that is the same for two runs if one can use the upper bounds of the other: the boot ID,
+    the digest of the tools, the MPI and the CPUs."""
     boot = machine.host.read(BOOT_ID)
     named = "" if isinstance(boot, MissingValue) else boot.decode().strip()
     return f"{named} {machine.built.digest} {machine.mpi.title} {','.join(map(str, machine.cpus))}"
@@ -197,8 +198,8 @@ def _read(file: Path, key: str) -> tuple[MeasuredRoof, ...]:
 
 
 def _keep(file: Path, key: str, roofs: Sequence[MeasuredRoof]) -> None:
-    """Write the upper bounds to the file, replacing those of another boot. If the disk is full, nothing is
-    written."""
+    """Write the upper bounds to the file, in place of all others there. If that is impossible, for example
+    because the disk is full, nothing is written."""
     with contextlib.suppress(OSError):
         text = json.dumps({"of": key, "roofs": [roof_record(r) for r in roofs]}, indent=1)
         write_file(file, f"{text}\n".encode())

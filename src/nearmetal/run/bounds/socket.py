@@ -22,9 +22,10 @@ LOOPBACK = "127.0.0.1"
 def by_sockets(
     networks: Mapping[str, Network], machine: Machine, wanted: RoofRequest, label: str, scratch: Path
 ) -> MeasuredRoof:
-    """Measure the latency of plain TCP sockets.
+    """Measure the latency of plain TCP sockets, in seconds.
 
-    networks: networks by arm; only of arms whose instances have an address on one.
+    networks: networks by name of the arm; arms whose instances have no address of their own are missing.
+    wanted: its place names the arm whose network is used; loopback is used if that is missing.
 
     Raises RunError if the measurement fails.
     """

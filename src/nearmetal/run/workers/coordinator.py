@@ -1,5 +1,7 @@
 """The coordinator of a run: it gives blocks to workers, collects their records, and ends the run when
-`decide` says so. It does not know who the workers are, or on which machine they run."""
+`decide` returns a reason to stop. It does not know who the workers are, or on which machines they run.
+
+A block is *out* from the time when it is given to a worker until its records have arrived or it is lost."""
 
 from __future__ import annotations
 
@@ -24,12 +26,12 @@ from ..rehearsal import REHEARSAL
 from ..running import RunningAnalysis
 
 MAX_ATTEMPTS = 3
-"""A block that was lost with its worker so many times is given up. It is then missing on both sides of every
-comparison."""
+"""Number of times that a block may be lost with its worker. The block is then given up, and is missing on
+both sides of every comparison."""
 
 
 class Workers(Protocol):
-    """Those that run the blocks of a coordinator.
+    """The workers of a coordinator, all together.
 
     capacity: number of blocks that may be out at the same time.
     """
@@ -40,18 +42,18 @@ class Workers(Protocol):
         """Let a worker run a block."""
 
     def records(self) -> Iterable[TrialRecord]:
-        """Yield the records that have arrived, each on the disk already. Waits for a while if there are
-        none."""
+        """Yield the records that have arrived; they are already on disk. If there are none, wait a short
+        time."""
 
     def lost(self, out: Mapping[int, int]) -> Mapping[int, bool]:
-        """Return which of the blocks that are out no worker holds any more. The value is True if the worker
-        was lost, and False if it gave the block back.
+        """Return those of the blocks that no worker holds any more, by number. The value is True if the
+        worker was lost, and False if it gave the block back.
 
-        out: numbers of the blocks with the number of their attempt.
+        out: number of the attempt at each block that is out, by number of the block.
         """
 
     def finished(self, block: int) -> None:
-        """Called when all records of a block have arrived, or it was given up."""
+        """Take note that all records of a block have arrived, or that it was given up."""
 
     def drain(self) -> Collection[int]:
         """Take back the blocks that no worker has begun, and return their numbers."""
@@ -63,8 +65,9 @@ class Workers(Protocol):
 class Coordinator:
     """Gives blocks to workers until the stop rule ends the run.
 
-    The attribute walls holds the seconds from the beginning of each block to that of the next, by number, if
-    one runs after the other. The attribute decided says whether the run ended because everything was decided.
+    The attribute walls holds the seconds from the beginning of each block to that of the next, by number of
+    the block; it is empty if several blocks run at the same time. The attribute decided says whether the run
+    ended because everything was decided.
     """
 
     def __init__(
@@ -91,9 +94,9 @@ class Coordinator:
         overrun: let a run whose time is used up continue until its next look.
         first_until: see run.decide.Clock.
         longer: the option that gives the run a longer budget, for a note.
-        roofs: measures upper bounds between the blocks; None if this machine does not run them.
-        lost: how often each block was lost with its worker before.
-        out: blocks that workers have already, with the number of their attempt.
+        roofs: measures upper bounds between the blocks; None if the blocks do not run on this machine.
+        lost: number of times that each block was lost under an earlier coordinator, by block.
+        out: number of the attempt of each block that is out already, by block.
         """
         self._study, self._directory, self._planner = study, directory, planner
         self._workers, self._progress, self._roofs = workers, progress, roofs
@@ -125,7 +128,7 @@ class Coordinator:
         self._parts: dict[Claim, list[TrialRecord]] = {}
         self._whole: dict[int, list[TrialRecord]] = {}
         self._done: set[int] = set()
-        self._last = 0  # the last block behind which none is still to be run
+        self._last = 0  # all blocks up to this one are done or given up
         self._last_seconds = 0.0
         self.walls: dict[int, float] = {}
         self.decided = False
@@ -137,7 +140,7 @@ class Coordinator:
 
     @property
     def _ready(self) -> int:
-        """Number of blocks that the analysis uses."""
+        """Number of complete blocks before which no block is still to be run. Only these are analysed."""
         return sum(n <= self._last for n in self._done)
 
     def run(self) -> str:
@@ -145,10 +148,12 @@ class Coordinator:
         if self._roofs is not None:
             self._directory.write_roofs(self._roofs.roofs())
         seconds = 0.0
-        ended, at, planned = 0, 0.0, 0.0  # blocks of this process; when the last was given, and its length
+        # Number of blocks that have ended; when the last block was given, and its planned duration.
+        ended, at, planned = 0, 0.0, 0.0
         last = 0
         verify_all, limit = self._resumed, self._study.design.max_time
-        # The first block is measured more exactly than the rehearsal, if there is time for it.
+        # The announcement waits for the first block, which gives a better estimate than the rehearsal, unless
+        # the time is too short for that.
         announced = limit is not None and self._elapsed() + 2 * self._planner.block_seconds() > limit
         if announced:
             self._announce(0.0)
@@ -199,12 +204,12 @@ class Coordinator:
                 last = found.block.number
                 verify_all = False
                 if len(self._out) < self._workers.capacity:
-                    planned = 0.0  # the next block is given at once, so it tells nothing of the pace
+                    planned = 0.0  # blocks overlap, so the time from one to the next is not a duration
                     continue
             for number in self._collect():
                 ended += 1
                 seconds = self._seconds_of(number)
-                if ended == 1:  # it was planned from the cold rehearsal, and the first analysis follows it
+                if ended == 1:  # its plan was based on the cold rehearsal, and the first analysis follows it
                     self._pace.saw(self._last_seconds, seconds / self._workers.capacity)
 
     def _give(self, order: NextBlock, at: float) -> None:
@@ -214,15 +219,15 @@ class Coordinator:
         self._workers.give(order)
 
     def _seconds_of(self, number: int) -> float:
-        """Return how long a block took that has just ended, with the time between blocks if one runs after
-        the other."""
+        """Return the duration of a block that has just ended, in seconds. It includes the time between blocks
+        if one runs after the other."""
         given = self._given.pop(number, None)
         if given is not None and self._workers.capacity == 1:
             return time.monotonic() - given[0]
         return self._last_seconds
 
     def _ended_at(self, number: int, at: float) -> None:
-        """Note how long a block took that was given at `at`, if it is done."""
+        """Store the wall time of a block that was given out at monotonic time `at`, if it is done."""
         if number in self._done and self._workers.capacity == 1:
             self.walls[number] = time.monotonic() - at
 
@@ -252,12 +257,13 @@ class Coordinator:
         return completed
 
     def _complete(self, claim: Claim) -> bool:
-        """Return whether the records of a claim complete a block that was not complete. It is then done."""
+        """Record a block as done if the records of a claim complete it. Returns whether they do; False if the
+        block was done or given up before."""
         number, found = claim.block, self._parts[claim]
         if number < 1 or not is_whole_attempt(found, self._members):
             return False
         for other in [other for other in self._parts if other.block == number]:
-            del self._parts[other]  # what is left of other attempts cannot count any more
+            del self._parts[other]  # records of other attempts cannot count any more
         if number in self._done or number in self._missing:
             return False
         self._done.add(number)
@@ -278,7 +284,8 @@ class Coordinator:
         self._advance()
 
     def _advance(self) -> None:
-        """Take note of the blocks behind which no block is still to be run, in their order."""
+        """Pass the blocks before which no block is still to be run on to the planner and the verifications,
+        in ascending order."""
         last = blocks_in_order(self._done, self._missing)
         for number in range(self._last + 1, last + 1):
             whole = self._whole.pop(number, None)
@@ -295,7 +302,7 @@ class Coordinator:
         self._last = last
 
     def _wait_for_all(self) -> None:
-        """Wait for the blocks that workers have begun, and take back the others."""
+        """Take back the blocks that no worker has begun, and wait for the others."""
         for number in self._workers.drain():
             self._out.pop(number, None)
         while self._out:

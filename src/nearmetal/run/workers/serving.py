@@ -1,5 +1,5 @@
-"""A standing worker: it opens this machine once, and runs the blocks that a coordinator orders in a shared
-results directory, until its time is near or there is nothing left to run."""
+"""A worker that opens this machine once, and runs the blocks that a coordinator orders in a shared results
+directory, until its time limit is near or nothing is left to run."""
 
 from __future__ import annotations
 
@@ -44,16 +44,17 @@ from .worker import BlockRun, Worker, at_work, check_order
 TOOLS = "tools"
 """Directory of compiled programs in a shared results directory."""
 POLL = 0.2
-"""Seconds between two looks at the orders. Those of a coordinator that is gone are looked for less often."""
+"""Seconds between two looks at the orders."""
 COORDINATOR_EVERY = 5.0
+"""Seconds between two checks whether the coordinator still runs."""
 REHEARSAL_BLOCK = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """Under which conditions a worker runs.
+    """The conditions under which a worker runs.
 
-    until: monotonic seconds at which it has to have ended; None for no limit.
+    until: monotonic seconds at which it must have ended; None for no limit.
     inside: make control groups only below the group in which it was started; see cgroups.inside_own_group().
     command: shown to the user of another run, which finds the machine in use.
     started: Unix seconds when the command was started.
@@ -84,7 +85,7 @@ def require_own_plan(directory: ResultsDirectory) -> None:
 
 @contextmanager
 def taking_part(directory: ResultsDirectory, terms: Terms) -> Iterator[str]:
-    """Be one of the workers of a run, as long as the body runs. Yields the label of this worker.
+    """Make this process one of the workers of a run while the body runs. Yields the label of this worker.
 
     If the body raises NearmetalError before this node is described, the reason is stored for the coordinator.
     """
@@ -103,8 +104,8 @@ def taking_part(directory: ResultsDirectory, terms: Terms) -> Iterator[str]:
 
 
 def await_plan(directory: ResultsDirectory, label: str, lease: float) -> bool:
-    """Wait until another worker has rehearsed the study and stored its compiled programs. Returns whether it
-    has; False if no worker has rehearsed it for a lease, or the run has ended.
+    """Wait until another worker has rehearsed the study and stored its compiled programs. Returns True then,
+    and False if the run ends before, or if no worker has been rehearsing for `lease` seconds.
     """
     claims = Claims(directory.path / CLAIMS, label, lease)
     coordinated, until = _Coordinated(directory, claims), time.monotonic() + lease
@@ -168,8 +169,8 @@ def _opened(
     progress: Progress,
     stack: ExitStack,
 ) -> tuple[Node, Recording, Mapping[str, Any]] | None:
-    """Open the node of this worker, and rehearse the study on it. Returns the node, what is recorded, and the
-    description of the node; None if the run has ended."""
+    """Open the node of this worker, and rehearse the study on it. Returns the node, what is recorded about
+    the trials, and the description of the node; None if the run has ended."""
     coordinator, orders = _Coordinated(directory, claims), Orders(directory.path)
     while not directory.frozen:
         if orders.stopped:
@@ -183,7 +184,7 @@ def _opened(
             return None
         time.sleep(POLL)
     if orders.stopped or directory.closed:
-        return None  # opening it would remove its checksums
+        return None  # reopening the directory would remove its checksums
     require_own_plan(directory)
     study = study.with_arms(directory.plan().arms)
     node, recording = stack.enter_context(
@@ -218,10 +219,11 @@ def _rehearsed(
 
 
 class _Coordinated:
-    """Whether a coordinator of this run lives. It is looked for only now and then."""
+    """Tells whether a coordinator of this run still runs. It looks at most every COORDINATOR_EVERY
+    seconds."""
 
     def __init__(self, directory: ResultsDirectory, claims: Claims) -> None:
-        """claims: those of this worker, for the clock of the file server."""
+        """claims: any claims in the directory; they give the time of the file server."""
         self._place, self._claims = directory.path / COORDINATOR, claims
         self._next, self._known = 0.0, True
 
@@ -265,8 +267,8 @@ def _run_orders(
 
 
 class _NodeRoofs:
-    """Measures the upper bounds of this node between blocks, and adds them to its description. A machine with
-    several workers has none: they would disturb each other."""
+    """Measures the upper bounds of this node between blocks, and adds them to the description of the node.
+    Nothing is measured while several runs or workers use the machine, since they would disturb each other."""
 
     def __init__(
         self,
@@ -286,7 +288,7 @@ class _NodeRoofs:
         """Measure one upper bound, if it is time for one."""
         if len(living_runs()) > 1:
             return
-        if self._meter is None:  # the coordinator has written which it wants before it gave the first order
+        if self._meter is None:  # the wanted bounds are written before the first order is given
             node, wanted = self._node, self._directory.wanted_roofs()
             networks = {arm: network for (arm, aa), network in node.networks.items() if not aa}
             self._meter = RoofMeter(node.machine, wanted, node.label, node.scratch, networks, self._progress)
@@ -300,10 +302,11 @@ class _NodeRoofs:
 def next_order(
     directory: ResultsDirectory, claims: Claims, coordinated: Callable[[], bool], name: str
 ) -> tuple[NextBlock, Claim] | None:
-    """Claim the next order for this node, and wait for one while a coordinator lives. Returns None if there
-    will be no more.
+    """Claim the next order for this node, and return it with the claim. Waits for an order while a
+    coordinator runs; returns None if there will be no more.
 
-    coordinated: returns whether a coordinator lives.
+    coordinated: returns whether a coordinator runs.
+    name: name of this node.
     """
     orders = Orders(directory.path)
     while True:

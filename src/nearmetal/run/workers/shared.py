@@ -1,5 +1,5 @@
-"""Workers that share a results directory with their coordinator. The directory is all that joins them: orders
-and claims go one way and the other, and records come back."""
+"""Workers that share a results directory with their coordinator, and communicate only through its files: the
+coordinator writes orders, the workers write claims and records."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class SharedWorkers:
         seed: int = 0,
         usable: Callable[[], Collection[str]] = frozenset,
     ) -> None:
-        """claims: for the clock of the file server.
+        """claims: the claims of the run's blocks.
         number: number of workers.
         watch: called while nothing arrives; raises if no worker is left.
         nodes: names of the nodes to which blocks are given in equal numbers; () if any worker may run any
             block.
-        seed: of the order of the nodes.
+        seed: seed of the random order of the nodes.
         usable: returns the names of the nodes that can run blocks now.
         """
         self._directory, self._orders = directory, Orders(directory.path)
@@ -70,15 +70,16 @@ class SharedWorkers:
         self._next_claims = 0.0
         self._nodes, self._seed, self._usable = tuple(nodes), seed, usable
         self._given: dict[int, NextBlock] = {}
-        # So that no worker waits for this process; with fixed nodes, each has a further block.
+        # More blocks are out than workers, so that no worker has to wait for this process. With named nodes,
+        # each has a second block.
         self.capacity = 2 * len(nodes) or number + (number + 1) // 2
 
     def give(self, order: NextBlock) -> None:
         self._give(order, self._usable() if self._nodes else ())
 
     def _give(self, order: NextBlock, usable: Collection[str]) -> None:
-        """Give a block to a node; see plan.node_of(). Only lost attempts move a block to another node, not
-        those that were taken back."""
+        """Give a block to a node; see plan.node_of(). A block moves to another node after an attempt that was
+        lost, but not after one that a worker gave back."""
         block, now = order.block.number, self._claims.now()
         claims = [self._claims.find(block, attempt, now) for attempt in range(1, order.attempt)]
         lost = sum(claim is not None and claim.lost for claim in claims)
@@ -121,7 +122,8 @@ class SharedWorkers:
         return found
 
     def losses(self) -> dict[int, int]:
-        """Return how often each block was lost with its worker, by the claims on disk."""
+        """Return how often each block was lost with its worker, by number, according to the claims on
+        disk."""
         now, losses = self._claims.now(), Counter[int]()
         for block, last in claimed_attempts(self._claims.place).items():
             for attempt in range(1, last + 1):
@@ -130,8 +132,8 @@ class SharedWorkers:
         return losses
 
     def adopted(self) -> dict[int, int]:
-        """Return the blocks that an earlier coordinator of this run ordered and that are not lost, with the
-        number of their attempt."""
+        """Take over the blocks that an earlier coordinator of this run ordered and that are not lost. Returns
+        the number of their attempt, by number of the block."""
         self._given = {order.block.number: order for order in self._orders.read()}
         found = {number: order.attempt for number, order in self._given.items()}
         for block in self.lost(found):
@@ -202,12 +204,14 @@ def coordinate(
     overrun: bool = False,
 ) -> str:
     """Coordinate the workers of a shared results directory until the run stops. Returns why it stopped. The
-    time budget counts from the end of the rehearsal, so it does not count the time in a queue.
+    time budget counts from the end of the rehearsal, so it does not include the time in the queue of a batch
+    system.
 
-    study: the study as it was asked, with all its arms.
-    present: made before the workers were submitted.
+    study: the study as requested, with all its arms.
+    present: must have been made before the workers were submitted.
     number, watch, nodes: see SharedWorkers.
-    lease: seconds for which a node that has not begun is waited for.
+    lease: seconds to wait for a node on which no worker has begun.
+    overrun: let a run whose time is used up continue until its next look.
 
     Raises the errors of `watch`.
     """

@@ -42,8 +42,8 @@ class BlockRun:
     """Summary of a block that was run.
 
     claim: identifies its trials.
-    failed: number of those that failed.
-    seconds: how long the block took.
+    trials, failed: number of all its trials, and of those that failed.
+    seconds: duration of the block.
     """
 
     claim: Claim
@@ -119,7 +119,7 @@ class InThisProcess:
 def at_work(node: Node, recording: Recording, directory: ResultsDirectory, writer: str) -> Iterator[Worker]:
     """Open a worker for the run of this directory.
 
-    writer: name of its files of trials and samples; no two workers may share one.
+    writer: name of its files of trials and samples; no two workers may have the same.
     """
     machine = node.machine
     sampling = Sampler(
@@ -171,7 +171,7 @@ def run_orders(
             for order in orders:
                 check_order(node.study, order)
                 claim = claims.take(order.block.number, order.attempt)
-                if claim is None:  # the trials of both would count as one block
+                if claim is None:  # the trials of both attempts would count as one block
                     raise UsageError(
                         f"attempt {order.attempt} at round {order.block.number} is given twice",
                         remedy="give each attempt at a round once, and to one worker",
@@ -184,10 +184,8 @@ def run_orders(
 
 
 def whole_blocks(study: Study, directory: ResultsDirectory, numbers: Sequence[int]) -> list[NextBlock]:
-    """Return orders for blocks in which every arm runs all its workloads, with the numbers of slices planned
-    for the first block.
-
-    Each is the next attempt at its block.
+    """Return an order for the next attempt at each of these blocks. Every arm runs all its workloads, with
+    the numbers of slices that are planned for the first block.
     """
     plan = directory.plan()
     attempts = Counter(last_attempts(heads_of(directory.trials())))
@@ -243,7 +241,7 @@ _AS_PRINTED = "take the line as `nearmetal run-block DIR BLOCK --dry-run --json`
 
 
 def _kernels_of(study: Study, order: NextBlock) -> set[tuple[str, int]]:
-    """Return the kernel workloads that run in the block, each with its numbers of ranks."""
+    """Return the kernel workloads that run in a block, as pairs (name, number of ranks)."""
     arms = {t.arm for t in order.block.trials}
     return {
         (w.name, arm.placement.ranks)

@@ -1,5 +1,5 @@
-"""Check that the attachment of an environment fits its backend, and its network settings the attachment.
-Mistakes are added to problems."""
+"""Check that the attachment of an environment fits its backend, and that its network settings fit the
+attachment. Mistakes are added to problems."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOT_OF_GUESTS = {
     Attachment.IPVLAN: "ipvlan delivers by the addresses of the machine's own interface, and a guest has its "
     "own; write attachment: macvlan",
 }
-#: By attachment that few backends support: what to write instead.
+#: What to write instead of an attachment that few backends support.
 _INSTEAD = {
     Attachment.MACVTAP: Attachment.MACVLAN,
     Attachment.USER: f"{Attachment.NONE}, or {Attachment.VETH_BRIDGE}",
@@ -39,7 +39,7 @@ def check_attachment(section: Environment, found: Located) -> None:
 
 
 def _misfits(section: Environment, *, given: bool) -> Iterator[tuple[Path, str]]:
-    """Yield the network settings that do not fit the attachment.
+    """Yield the network settings that do not fit the attachment, as pairs (path of the key, message).
 
     given: whether the section `network` has keys.
     """

@@ -1,4 +1,4 @@
-"""Check which keys of environments with virtual machines fit together. Mistakes are added to problems."""
+"""Check that the keys of environments with virtual machines fit together. Mistakes are added to problems."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ LEAST_MEMORY = 48 * MIB
 _MOST_MTU = {Nic.E1000: 16110, Nic.RTL8139: 4096}
 
 Found = Iterator[tuple[Path, str]]
+"""Mistakes, as pairs (path of the key, message)."""
 
 
 def check_guest(section: Environment, found: Located) -> None:
@@ -53,7 +54,8 @@ def check_guest(section: Environment, found: Located) -> None:
 
 
 def _around(section: Environment) -> Found:
-    """Yield the keys outside `guest` that an environment with virtual machines cannot have."""
+    """Yield the mistakes in keys outside `guest`: those that an environment with virtual machines cannot
+    have."""
     if section.share:
         yield ("share",), "a guest shares no namespace with the machine"
     if section.storage is not None and section.storage.kind is not StorageKind.OVERLAY:
@@ -66,7 +68,7 @@ def _around(section: Environment) -> Found:
 
 
 def _inside(section: Environment, g: GuestSettings, own: frozenset[str]) -> Found:
-    """Yield the mistakes in `guest`.
+    """Yield the mistakes in `guest`, with paths below it.
 
     own: keys of `guest` that the file has.
     """

@@ -75,8 +75,8 @@ def check_images(
 
 
 def load_definition(path: FilePath, name: str) -> ImageDefinition:
-    """Return the image with a name from a file with one definition, or from a study file with a section
-    `images`.
+    """Return the definition of the image `name` from a file with one definition, or from a study file with a
+    section `images`.
 
     Raises StudyError if the file has mistakes or does not define the image.
     Raises UsageError if the file cannot be read.
@@ -87,7 +87,7 @@ def load_definition(path: FilePath, name: str) -> ImageDefinition:
 
 
 def read_definition(text: str, file: str, name: str) -> ImageDefinition:
-    """Return the image with a name from the text of a file, as load_definition.
+    """Return the definition of the image `name` from the text of a file. See load_definition().
 
     file: name of the file in messages.
     """

@@ -10,11 +10,11 @@ from ..tree import Located
 from .backends import backends_that, capabilities_of
 
 _NOT_BUILT = {"rate", "devices", "mode"}
-"""Settings of networks that nearmetal does not make inside guests."""
+"""Keys of `network` that are refused inside guests, since nearmetal does not build such networks there."""
 
 
 def check_inside(top: Located, environments: Mapping[str, Environment | None]) -> None:
-    """Check every environment of a study file that names another one to run in."""
+    """Check every environment of a study file that runs inside another environment (key `inside`)."""
     for name, entry in top.each("environments"):
         section = environments[name]
         if section is None or section.inside is None:

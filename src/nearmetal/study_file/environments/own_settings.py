@@ -1,4 +1,5 @@
-"""Keys in a study file that only one backend has, and the backend's own rules for all other keys."""
+"""Read keys in a study file that only one backend has, and apply the backend's own rules for all other
+keys."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ def _own_settings(node: Node) -> tuple[type[BackendSettings], ...]:
 
 
 def settings_for(node: Node) -> tuple[type[BackendSettings], ...]:
-    """Return the settings class of an environment's backend, if it has one. If the environment has a key that
-    it does not know, return those of all backends."""
+    """Return the settings class of an environment's backend, if it has one. If the environment has an unknown
+    key, return the settings classes of all backends, since the key may belong to another one."""
     entries = node.entries if isinstance(node, MapNode) else {}
     own = _own_settings(node)
     known = {k.name for _, k in keys_of(Environment) if k.kind is not BackendSettings}

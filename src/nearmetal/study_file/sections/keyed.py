@@ -39,7 +39,8 @@ def section_of(
     last: Mapping[str, tuple[Any, Any]] | None = None,
     config: ConfigDict | None = None,
 ) -> type[Section]:
-    """Return the section with the keys that a dataclass declares.
+    """Return the section with the keys that a dataclass declares. It is made only once for each `kind` and
+    `own`.
 
     own: settings of backends, if the dataclass has a field for them.
     first: further keys, which no field has; they come before the others.
@@ -72,8 +73,8 @@ def _configured(config: ConfigDict) -> type[Section]:
 
 
 def _fields(kind: type[Any], own: Own = ()) -> dict[str, Any]:
-    """Return the fields of the model for the keys of a dataclass, including keys of nested dataclasses at the
-    same level."""
+    """Return the fields of the model for the keys of a dataclass. They include the keys of nested dataclasses
+    that a file has at the same level (Key.beside)."""
     fields: dict[str, Any] = {}
     for f, key in keys_of(kind):
         if key.kind is BackendSettings:
@@ -149,7 +150,7 @@ def _field(f: dataclasses.Field[Any], key: Key) -> tuple[Any, Any]:
 
 
 def made(section: Section, **given: Any) -> Any:
-    """Return the dataclass with the values of a section.
+    """Return an instance of the dataclass with the values of a section.
 
     given: values of fields that no key fills, or that replace the value of a key.
     """

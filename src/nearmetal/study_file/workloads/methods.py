@@ -27,8 +27,8 @@ Methods = Mapping[str, Sequence[Method]]
 
 
 def with_methods_apart(entry: Located) -> Located:
-    """Move `method` from the matrix of a subject to the key `methods`: a sweep makes workloads, which are not
-    compared with each other, while methods are."""
+    """Move `method` from the matrix of a subject to the key `methods`. The workloads of a sweep are not
+    compared with each other, but methods are."""
     node, sweep = entry.node, entry.get("matrix")
     if not isinstance(node, MapNode) or "subject" not in node.entries:
         return entry
@@ -48,10 +48,10 @@ def with_methods_apart(entry: Located) -> Located:
 
 
 def by_method(study: Study, methods: Methods) -> Study:
-    """Return the study with an environment for each method instead of every environment that runs a workload
-    with methods. It runs the workloads that have its method, and those without methods.
+    """Replace every environment that runs a workload with methods by one environment for each method. The new
+    environment runs the workloads that have its method, and those without methods.
 
-    The environment of the first method takes the place of a baseline.
+    If the replaced environment was a baseline, the environment of its first method becomes the baseline.
     """
     environments: list[Environment] = []
     first: dict[str, str] = {}
@@ -84,7 +84,8 @@ def compared_methods(
 
 
 def check_methods(study: Study, methods: Methods, top: Located) -> None:
-    """Check that the environments for methods can have their names, and that none stands inside another."""
+    """Check that the names of the environments for methods are free, and that no environment runs inside one
+    that is replaced."""
     names = {e.name for e in study.environments}
     around = {e.inside: e.name for e in study.environments if e.inside is not None}
     for e in study.environments:

@@ -19,7 +19,9 @@ def read_program(piece: ExpandedWorkload, catalog: Catalog | None) -> CommandWor
 
     Paths are relative to the current directory and are made absolute, since a run may be resumed from another
     directory.
-    catalog: names that the study may use. If it is None, the existence of files is not checked either.
+
+    catalog: names that the study may use; None for a frozen study, for which the existence of files is not
+        checked.
     """
     from ..sections import CommandSection, made
 
@@ -48,8 +50,8 @@ def read_program(piece: ExpandedWorkload, catalog: Catalog | None) -> CommandWor
 def _argv(written: CommandWorkload) -> tuple[str, ...]:
     """Return the command line.
 
-    If the program has its own directory, a relative path in it is made absolute, unless the file is one of
-    those copied into that directory.
+    If the program runs in a directory of its own, its relative path is made absolute, unless the program is
+    one of the files that are copied into that directory.
     """
     if not written.argv:
         return ()
@@ -93,7 +95,7 @@ class _Checks:
             self._piece.mistake(("per_task",), what, key=True)
 
     def files(self, *, look: bool) -> None:
-        """Check that every file exists, and that no two files have the same place.
+        """Check that every file exists, and that no two files are copied to the same place.
 
         look: whether to check that the files exist.
         """

@@ -1,8 +1,8 @@
 """Expands `matrix` and `zip` of a workload: one entry of the file becomes several workloads, which are named
 after their values.
 
-The two keys are at the same level as `kernel` or `subject`, or inside `npb`. The expansion works on nodes
-with positions, so that a mistake in a swept value is reported at the position of the value."""
+The two keys are at the same level as `kernel`, `application` or `subject`, or inside `npb`. The expansion
+works on nodes with positions, so that a mistake in a swept value is reported at the position of the value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..problems import Path, Problems
 from ..tree import ListNode, Located, MapNode, Node, Scalar
 
 MAX_COMBINATIONS = 1000
-_FIXED = ("kernel", "subject", "metrics", "matrix", "zip")  # keys that a sweep must not vary
+_FIXED = ("kernel", "application", "subject", "metrics", "matrix", "zip")  # keys that a sweep must not vary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ def expand(name: str, mark: Mark, entry: Located) -> tuple[ExpandedWorkload, ...
     whole = ExpandedWorkload(name=name, mark=mark, node=node, path=entry.path, problems=entry.problems)
     if not isinstance(node, MapNode):
         return (whole,)
-    if "kernel" in node.entries or "subject" in node.entries:
+    if node.entries.keys() & {"kernel", "application", "subject"}:
         return _expand(whole, node, entry)
     inner = entry.get("npb")
     if inner is None or not isinstance(inner.node, MapNode):
@@ -55,9 +55,10 @@ def expand(name: str, mark: Mark, entry: Located) -> tuple[ExpandedWorkload, ...
 
 
 def _expand(whole: ExpandedWorkload, node: MapNode, swept: Located) -> tuple[ExpandedWorkload, ...]:
-    """Expand the sweep in a node.
+    """Return the workloads of the sweep in a node; `whole` if it contains no sweep.
 
-    node: node of the whole piece, which contains the sweep.
+    whole: the workload before the expansion.
+    node: the mapping that contains the keys `matrix` and `zip`.
     swept: the same node with its path.
     """
     problems = whole.problems
@@ -102,7 +103,8 @@ def _part(text: str) -> str:
 def _columns(
     node: Node, path: Path, taken: set[str], problems: Problems
 ) -> list[list[tuple[str, Mark, Scalar]]]:
-    """Return the values of every swept key."""
+    """Return the values of every swept key: a list for each key, with (key, position of the key, value) for
+    each value."""
     if not isinstance(node, MapNode) or not node.entries:
         problems.add(node.mark, path, "keys with lists are wanted here, such as {class: [S, W]}")
         return []

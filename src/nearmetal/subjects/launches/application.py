@@ -25,7 +25,7 @@ from .staging import fill, read_outputs
 def prepare_application(metered: MeteredArm, workload: ApplicationWorkload) -> None:
     """Make the working directory of an application and run its preparation there.
 
-    Raises TrialFailedError.
+    Raises TrialFailedError if a preparing program fails.
     """
     place = _place(metered.running, workload)
     place.directory.mkdir()
@@ -34,7 +34,7 @@ def prepare_application(metered: MeteredArm, workload: ApplicationWorkload) -> N
 
 
 def run_application(metered: MeteredArm, workload: ApplicationWorkload) -> tuple[Row, ...]:
-    """Run an application once.
+    """Run an application once, in the directory that prepare_application() made, and return its rows.
 
     Raises TrialFailedError if it does not end in time, or ends with an error.
     """

@@ -13,7 +13,7 @@ from .staging import compared, own_directory, read_outputs
 
 
 def run_command(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ...]:
-    """Run a program once.
+    """Run a program once, and return its rows.
 
     Raises TrialFailedError if it does not end in time, or ends with an error.
     """

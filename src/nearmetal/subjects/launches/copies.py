@@ -1,4 +1,4 @@
-"""A program that runs once for each task without MPI. All copies wait at a gate and start at the same
+"""Runs of a program without MPI, with one copy for each task. All copies wait at a gate and start at the same
 moment."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ARRIVE_LIMIT = 60.0
 
 
 def run_copies(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ...]:
-    """Run all copies once.
+    """Run all copies once, and return their rows (rows_of_copies()).
 
     Raises TrialFailedError if a copy does not end in time, or ends with an error.
     """
@@ -96,10 +96,12 @@ def rows_of_copies(
 ) -> tuple[Row, ...]:
     """Return the rows of all copies together. A row fails if it failed in one copy.
 
-    wall: the makespan, from the common start to the end of the last copy.
-    instance_wall: the median over instances.
-    CPU time is the sum over copies, memory that of the largest copy, and the program's own metrics are
-    medians over copies.
+    The metric `wall` is the time from the common start to the end of the last copy. `instance_wall` is the
+    median, over instances, of the time to the end of an instance's last copy. CPU time is the sum over
+    copies, memory that of the largest copy. The program's own metrics are medians over copies.
+
+    outputs, reports: one of each copy.
+    walls: seconds of each instance until its last copy ended.
     """
     each = [
         parse(
@@ -134,7 +136,8 @@ def _together(same: Sequence[Row]) -> Row:
 
 
 class _Gate(ExitStack):
-    """Two FIFOs: each copy reports its arrival in one, and waits for end of file on the other."""
+    """Lets all copies start at the same moment, by two FIFOs. Each copy reports its arrival by a byte in one
+    FIFO, and waits for end of file on the other."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
@@ -142,9 +145,9 @@ class _Gate(ExitStack):
         self._arrived = self._gate = -1
 
     def make(self) -> None:
-        """Create and open the FIFOs.
+        """Create and open the FIFOs. They are closed and removed when the gate is closed.
 
-        Raises OSError.
+        Raises OSError if they cannot be created.
         """
         self.directory.mkdir()
         self.callback(shutil.rmtree, self.directory)
@@ -157,7 +160,7 @@ class _Gate(ExitStack):
         self.callback(self.release)
 
     def wait_for(self, copies: Sequence[Process]) -> None:
-        """Wait until all copies have arrived, or until one has ended. The caller reports an ended copy.
+        """Wait until all copies have arrived, or until one has ended, which the caller must report.
 
         Raises TrialFailedError after ARRIVE_LIMIT.
         """
@@ -192,7 +195,7 @@ def _fifos(guests: Sequence[RemoteInstance], gate: Path) -> Iterator[tuple[Remot
 def _copy(
     metered: MeteredArm, workload: CommandWorkload, rank: int, gate: Path, directory: Path | None
 ) -> Iterator[Process]:
-    """Start one copy in the instance of its rank. It is killed on exit."""
+    """Start one copy in the instance of its rank, and yield its process. It is killed on exit."""
     arm, trial = metered.running, metered.running.trial
     trial.log.mkdir(parents=True, exist_ok=True)
     place = arm.placement

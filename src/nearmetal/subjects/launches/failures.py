@@ -25,8 +25,10 @@ LOGGED = 1 << 20
 
 
 def write_logs(trial: Trial, name: str, stdout: str, stderr: str) -> None:
-    """Write the output of a run to <name>.stdout.txt and <name>.stderr.txt; long output is cut in the middle.
-    Empty output is not written."""
+    """Write the output of a run to <name>.stdout.txt and <name>.stderr.txt in the trial's log directory.
+
+    Long output is cut in the middle. No file is written for empty output.
+    """
     for stream, text in (("stdout", stdout), ("stderr", stderr)):
         if text:
             trial.log.mkdir(parents=True, exist_ok=True)
@@ -64,6 +66,7 @@ def failure(
     mpi: whether mpirun started it.
     own_directory: whether it ran in a directory that was made for the run.
     limit: time limit in seconds.
+    exit_codes: exit statuses of a successful rank.
     """
     if done.returncode == TIMED_OUT and done.seconds >= limit:
         return timed_out(arm.trial, name, limit)
@@ -94,11 +97,8 @@ def failure(
 
 
 def require_nothing_left(trial: Trial, name: str, reports: Sequence[RankReport]) -> None:
-    """Check that a program did not end before the processes that it started. Its run time would be unknown
-    then.
-
-    Raises TrialFailedError if it did.
-    """
+    """Raise TrialFailedError if a program ended before a process that it had started. The time that its work
+    takes is then unknown."""
     left = [process for r in reports for process in r.left]
     if left:
         raise TrialFailedError(
@@ -113,7 +113,7 @@ def end_younger(arm: RunningArm, begin: float) -> None:
     """End the processes that a failed run left in the arm's instances, because other arms may still be
     measured.
 
-    begin: start of the run, by CLOCK_BOOTTIME.
+    begin: start of the run, in seconds of CLOCK_BOOTTIME. Older processes are left alone.
     """
     for instance in arm.instances:
         groups = cgroups.unique(instance.cgroups)

@@ -24,13 +24,14 @@ Answer = TypeVar("Answer", ReadyLine, SliceLine, VerifyLine)
 
 
 class RankJob:
-    """An MPI launch of nm-micro and the FIFOs by which it is controlled. `close` ends the launch and closes
-    the FIFOs, whatever state they are in."""
+    """An MPI launch of nm-micro, and the FIFOs that control it. As a context manager it is closed on exit."""
 
     def __init__(self, directory: Path, ranks: int, log: Path, trouble: Callable[[], str] = str) -> None:
-        """Create a job that has not been launched yet.
+        """Create the FIFOs of a job. The job is not launched yet.
 
-        trouble: called while waiting for an answer. If it returns a reason, waiting stops with this reason.
+        directory: directory for the FIFOs.
+        log: directory for the output of mpirun.
+        trouble: called while waiting for an answer. If it returns a text, waiting fails with this text.
         """
         self.directory, self.ranks, self.log = directory, ranks, log
         self._trouble = trouble
@@ -71,18 +72,18 @@ class RankJob:
     def ready(self, limit: float = READY_LIMIT) -> ReadyLine:
         """Wait until all ranks are ready.
 
-        limit: seconds.
+        limit: time limit in seconds.
         Raises TrialFailedError if they do not answer in time.
         """
         return self._expect(ReadyLine, limit)
 
     def slice(self, kernel: int, units: int) -> SliceLine:
-        """Run one timed slice of the kernel with this number."""
+        """Run one timed slice of the kernel with this number. Raises TrialFailedError."""
         self._send(f"s {kernel} {units}\n")
         return self._expect(SliceLine, TOKEN_LIMIT, kernel)
 
     def verify(self, kernel: int) -> VerifyLine:
-        """Run the kernel in full, with its verification."""
+        """Run the kernel with this number in full, with its verification. Raises TrialFailedError."""
         self._send(f"v {kernel}\n")
         return self._expect(VerifyLine, TOKEN_LIMIT, kernel)
 
@@ -104,7 +105,7 @@ class RankJob:
             raise self._failure(code)
 
     def close(self) -> None:
-        """End the launch and close the FIFOs. It may be called twice."""
+        """End the launch and close the FIFOs, in whatever state they are. May be called more than once."""
         for fd in (*self._tokens, self._out):
             if fd >= 0:
                 os.close(fd)

@@ -36,7 +36,7 @@ class LaunchedProgram:
         may have threads.
     directory: working directory, at the same path in every instance; None if it does not matter.
     exit_codes: exit statuses of a successful run.
-    time_limit: seconds.
+    time_limit: time limit in seconds.
     """
 
     name: str
@@ -50,10 +50,10 @@ class LaunchedProgram:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramOutput:
-    """A launch that was successful.
+    """The output and reports of a successful launch.
 
     reports: one for each rank.
-    profiles: one for each rank; empty if none was requested.
+    profiles: one for each rank; empty if the study requests none.
     """
 
     stdout: str
@@ -63,8 +63,8 @@ class ProgramOutput:
 
     @property
     def parts(self) -> dict[str, float] | None:
-        """Parts of the wall time of the slowest rank, except before MPI_Init and after the beginning of
-        MPI_Finalize; None without profiles."""
+        """Seconds that the slowest rank spent in communication, in computation and in MPI_Init; None without
+        profiles. Time before MPI_Init and from the beginning of MPI_Finalize on is not included."""
         if not self.profiles:
             return None
         slowest = self.profiles[max(range(len(self.reports)), key=lambda rank: self.reports[rank].wall)]
@@ -72,8 +72,8 @@ class ProgramOutput:
 
     @property
     def accounts(self) -> dict[str, float] | None:
-        """Parts of the wall time of the slowest rank as counted by the kernel: user time, system time, and
-        the rest (waiting).
+        """Seconds of the slowest rank's wall time by Linux's accounts: user time, system time, and the rest
+        (waiting).
 
         None for a program whose threads took more CPU time than wall time.
         """
@@ -134,10 +134,10 @@ def run_program(metered: MeteredArm, program: LaunchedProgram) -> ProgramOutput:
 
 
 def record_places(arm: RunningArm, name: str, reports: Sequence[RankReport]) -> list[float]:
-    """Check where the ranks of a program ran. Record and return the seconds of each instance.
+    """Record and check on which CPUs the ranks of a program ran. Return for each instance the seconds until
+    its last rank ended.
 
-
-    Raises TrialFailedError.
+    Raises TrialFailedError if a rank was not where the study places it.
     """
     found = arm.trial.found
     found.places = tuple(r.place for r in reports)
@@ -150,10 +150,10 @@ def record_places(arm: RunningArm, name: str, reports: Sequence[RankReport]) -> 
 def check_network(metered: MeteredArm) -> None:
     """Check the network and the transport of the ranks. Called once a second while a program runs.
 
-    The transport is checked until it has been observed.
+    The transport is no longer checked once it has been observed.
 
     Raises TrialFailedError, which ends the program, if the network no longer exists, or if the ranks use
-    another transport than the study requests.
+    a transport other than the study's.
     """
     trial = metered.running.trial
     network = trial.network
@@ -167,8 +167,10 @@ def check_network(metered: MeteredArm) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Words:
-    """The command line and environment variables that start a program, and the directory of its ranks'
-    profiles if any."""
+    """The command line and environment variables that start a program.
+
+    profiles: directory of its ranks' profiles; None if the study requests none.
+    """
 
     argv: Sequence[str]
     env: Mapping[str, str]

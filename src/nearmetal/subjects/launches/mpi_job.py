@@ -30,8 +30,8 @@ class MpiLaunch:
 
 
 def interface_of(arm: RunningArm) -> str:
-    """Return the network interface of the ranks: that of the attachment between instances, or loopback inside
-    one instance."""
+    """Return the name of the network interface that the ranks use: that of their instances' network, or
+    loopback if there is only one instance."""
     if len(arm.instances) == 1:
         return "lo"
     if (network := arm.trial.network) is not None:
@@ -52,7 +52,7 @@ def mpi_launch(
 
     measured: whether nm-rank reports where each rank runs and which resources it used. The built-in kernels
         report this themselves.
-    forward: names of the program's own environment variables.
+    forward: names of the program's own environment variables, which mpirun passes to the ranks.
     directory: working directory.
     exit_codes: exit statuses of a successful rank.
     """
@@ -76,8 +76,12 @@ def mpi_launch(
 
 
 def _words(arm: RunningArm, launch: Launch) -> list[str]:
-    """Return the command line to run on the machine. mpirun runs in the only instance, in the hub of the
-    network, which may be inside a guest, or on this machine if the instances are on others."""
+    """Return the command line to run on the machine.
+
+    If there is only one instance, mpirun runs in it. Otherwise it runs in the hub of the network, which may
+    be inside a guest; or on this machine, if the instances are on other machines without a network of
+    nearmetal.
+    """
     node, software, network = arm.node, arm.software, arm.trial.network
     if len(arm.instances) > 1 and node.real is not None:
         argv = launch.argv if network is None else network.hub_command(launch.argv)

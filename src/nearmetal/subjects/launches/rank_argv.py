@@ -41,10 +41,11 @@ def rank_argv(
     """Return the command line that runs a program as a rank.
 
     cpus: CPUs of each rank.
-    rank: its number; None if the launcher sets it.
-    gate: directory of the FIFOs at which the rank waits for the others.
+    report: what nm-rank reports, and where; None for no report.
+    rank: number of the rank; None if nm-rank is to read it from the environment that mpirun sets.
+    gate: directory of the FIFOs at which the rank waits for the others; None to start at once.
     storage: storage directory of each rank.
-    directory: working directory of the program.
+    directory: working directory of the program; None for that of nm-rank.
     profile: directory for a profile of its MPI calls. nm-rank preloads the profiling library into the program
         only, so that launchers and shells run without it in every arm.
     """
@@ -71,7 +72,7 @@ def event_argv(events: Sequence[str]) -> list[str]:
 
 
 def cpu_list(cpus: Sequence[Sequence[int]]) -> str:
-    """Return the CPUs of each rank as text: '0,1', or '0+1,2+3'."""
+    """Return the CPUs of each rank as text: '0,1' for one CPU each, '0+1,2+3' for two each."""
     return ",".join("+".join(map(str, own)) for own in cpus)
 
 

@@ -23,7 +23,7 @@ _KNOWN = {
     "another storage, such as {kind: loop, size: 1 GiB}; of a guest the disk that guest: writable gives it",
     os.strerror(errno.ENOSPC): "a larger storage, or a smaller size",
 }
-"""Remedies by a part of the program's message."""
+"""Remedies by a text that the program's message contains."""
 GUEST_ENDED = "its console is in console.*.txt there; more guest: {memory: ...} if it ran out of memory"
 _LIBRARY = re.compile(r"error while loading shared libraries: ([^\s:]+)")
 _VERSION = re.compile(r"version [`'\"]?((?:GLIBC|GLIBCXX|CXXABI)_[\w.]+)'? not found")
@@ -33,9 +33,10 @@ _VERSION = re.compile(r"version [`'\"]?((?:GLIBC|GLIBCXX|CXXABI)_[\w.]+)'? not f
 class FailedRun:
     """A run of a program that failed.
 
+    argv: command line of the program.
     mpi: number of ranks if mpirun started it, else 0.
     directory: working directory of the run; None if it was made only for the run.
-    environment: name of its environment.
+    virtual: whether it ran in a virtual machine.
     """
 
     argv: Sequence[str]

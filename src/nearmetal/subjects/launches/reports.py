@@ -17,7 +17,7 @@ from ...workloads.protocol import RankReport, parse_report
 def read_reports(directory: Path, ranks: int) -> list[RankReport]:
     """Read the report of each rank.
 
-    Raises TrialFailedError if one is missing: nm-rank fails if it cannot write its report.
+    Raises TrialFailedError if one is missing or invalid.
     """
     return [_report(directory, rank) for rank in range(ranks)]
 
@@ -54,7 +54,8 @@ def _name(rank: int) -> str:
 
 
 def io_together(reports: Sequence[RankReport]) -> dict[str, int]:
-    """Return the bytes that all ranks read and wrote, by kind, for the kinds that every rank reports."""
+    """Return the bytes that all ranks together read and wrote, by kind (RankReport.io). Kinds that some rank
+    does not report are left out."""
     kinds = [k for k in reports[0].io if all(k in r.io for r in reports)]
     return {kind: sum(r.io[kind] for r in reports) for kind in kinds}
 
@@ -85,5 +86,8 @@ def record_disk_writes(trial: Trial, name: str, reports: Sequence[RankReport]) -
 
 
 def instance_walls(reports: Sequence[RankReport], tasks: int) -> list[float]:
-    """Return the seconds of each instance until its last task ended."""
+    """Return for each instance the seconds until its last task ended.
+
+    tasks: number of tasks in each instance.
+    """
     return [max(r.wall for r in reports[i : i + tasks]) for i in range(0, len(reports), tasks)]

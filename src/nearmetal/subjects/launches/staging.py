@@ -26,12 +26,12 @@ KEPT = SEARCHED - 100
 def own_directory(
     trial: Trial, workload: CommandWorkload, part: str = ""
 ) -> AbstractContextManager[Path | None]:
-    """Make the directory of one run of a program, filled with its files. Yields None if the program runs in
-    the directory where nearmetal was started.
+    """Make the directory of one run of a program, fill it with the program's files, and yield it. It is
+    removed on exit. Yields None if the program runs in the directory where nearmetal was started.
 
-    part: end of the name, if several copies run at the same time.
+    part: end of the directory's name, which tells apart copies that run at the same time.
 
-    Raises TrialFailedError.
+    Raises TrialFailedError if the directory cannot be filled, or if nothing can be executed in it.
     """
     return _staged(trial, workload, part) if workload.own_directory else nullcontext()
 
@@ -55,8 +55,8 @@ def fill(directory: Path, texts: Mapping[str, str], files: Mapping[str, str]) ->
     """Fill a directory.
 
     texts: contents of new files, by name.
-    files: names in the directory, by path of the file or directory to copy.
-    Raises TrialFailedError.
+    files: files and directories to copy; a path is mapped to the name in the directory.
+    Raises TrialFailedError if a file cannot be read or written.
     """
     at = directory
     try:
@@ -77,10 +77,7 @@ def fill(directory: Path, texts: Mapping[str, str], files: Mapping[str, str]) ->
 
 
 def _require_executable(program: Path) -> None:
-    """Check that a program was not copied to a file system on which nothing can be executed.
-
-    Raises TrialFailedError if it was.
-    """
+    """Raise TrialFailedError if a program was copied to a file system on which nothing can be executed."""
     if program.is_file() and os.statvfs(program).f_flag & os.ST_NOEXEC:
         raise TrialFailedError(
             f"{program.name} was copied to {program.parent}, where nothing can be run (mounted noexec)",
@@ -93,7 +90,7 @@ def _words(e: Exception) -> str:
 
 
 def read_outputs(directory: Path, names: Iterable[str]) -> dict[str, str]:
-    """Read files by name; of a long file only the beginning and the end. Missing files are left out.
+    """Return the contents of files by name. A long file is cut in the middle; a missing file is left out.
 
     Raises TrialFailedError if one is not a regular file.
     """
@@ -107,12 +104,10 @@ def read_outputs(directory: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def _opened(path: Path) -> BinaryIO | None:
-    """Open a file that a program may have written; None if it does not exist.
+    """Open a file that a program may have written. Return None if it does not exist.
 
-    The program may have left something else with that name: a pipe without a writer, or a link to a file that
-        is not its own.
-
-    Raises TrialFailedError if it is not a regular file.
+    Raises TrialFailedError if it is not a regular file: the program may have left a FIFO without a writer, or
+    a link to a file of somebody else.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -137,10 +132,11 @@ def _read(file: BinaryIO) -> str:
 
 
 def compared(workload: CommandWorkload, directory: Path | None, stdout: str) -> str | None:
-    """Return how the output of a program differs from its reference; empty if it does not, None if there is
-    no reference.
+    """Return how the output of a program differs from its reference; empty if it does not, None if the study
+    names no reference.
 
-    Raises TrialFailedError.
+    directory: working directory of the program.
+    Raises TrialFailedError if the reference cannot be read, or if the output is no regular file.
     """
     verify = workload.verify
     if verify is None or verify.reference is None:

@@ -28,8 +28,8 @@ MOST_DRAWN = 16 << 30
 #: Unless this is set, BLAST sends usage reports to NCBI.
 ENV = {"BLAST_USAGE_REPORT": "false"}
 FRAGMENT_SECONDS, PAIR_SECONDS = 0.1, 3e-6
-"""For estimates: seconds in which one rank starts the search of a fragment, and more for each pair of a query
-and a sequence. A database of the user's counts like the one that is drawn."""
+"""For estimates: seconds that one rank needs to start the search of a fragment, and further seconds for each
+pair of a query and a sequence. For a database of the user, the size of the generated one is assumed."""
 #: Not allowed in paths: makeblastdb and alias files separate names by these characters.
 DIVIDERS = (" ", "\t", "\n", '"', "'")
 SEQUENCES, QUERY, INFO, WHOLE, MERGED = (
@@ -238,7 +238,8 @@ def _pieces(result: Mapping[str, JsonValue]) -> list[tuple[int, float]]:
 
 
 def _parts(result: Mapping[str, JsonValue], search: float | None) -> dict[str, float]:
-    """Return parts of the search time: the mean time that a rank spent searching, and waiting."""
+    """Return the seconds of the search by kind: the means over ranks of the time spent searching, and of the
+    rest (waiting)."""
     ranks = number_at(result, "ranks")
     if search is None or not ranks or ranks < 1:
         return {}

@@ -8,7 +8,7 @@ import re
 from ...model.record import TOO_FAST_TO_MEASURE, JsonValue
 from ...model.study import IDS, Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from ..reading import number
+from ..reading import LONGEST_LINE, number
 from .contract import Application, Invocation, Metric, Needs, Output, Parsed, Place
 from .several import cache_sentence, file_size
 
@@ -32,8 +32,8 @@ COLUMNS = {
 #: First column of the longest single operations of each test, in the order of COLUMNS.
 FIRST_LATENCY = 38
 FIXED_SECONDS, BLOCK_RATE, CALLS_SECONDS, CHARACTER_RATE = 3.0, 500e6, 4e-6, 2e6
-"""For estimates: seconds of any run; bytes a second by block, in all tests; seconds of the calls for a block;
-bytes a second by character."""
+"""For estimates: seconds that any run takes; bytes per second by block, over all tests; seconds of the system
+calls for one block; bytes per second by character."""
 _DURATION = re.compile(r"(\d{1,15})(us|ms|s)", re.ASCII)
 _SCALE = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -143,7 +143,8 @@ class Bonnie(Application):
 
 
 def _characters(choices: Choices) -> tuple[str, ...]:
-    """Return the option for the tests by character: none of them, or their own size in MiB."""
+    """Return bonnie++'s option that leaves out the tests by character, or sets the size of their file; no
+    option for its default."""
     if choices.word("characters") != "yes":
         return ("-f",)
     size = choices.whole("character_size")
@@ -153,7 +154,7 @@ def _characters(choices: Choices) -> tuple[str, ...]:
 def _fields(text: str) -> list[str] | None:
     """Return the columns of the first line of results; None if there is no complete one."""
     for line in text.splitlines():
-        if line.startswith(tuple(f"{v}," for v in VERSIONS)):
+        if len(line) <= LONGEST_LINE and line.startswith(tuple(f"{v}," for v in VERSIONS)):
             fields = next(csv.reader([line]), [])
             if len(fields) >= FIRST_LATENCY + len(COLUMNS):
                 return fields

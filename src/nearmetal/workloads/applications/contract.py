@@ -218,8 +218,8 @@ class Application(Protocol):
         return 0.0
 
     def prepare(self, choices: Choices, place: Place) -> tuple[Invocation, ...]:
-        """Return launches that run once for each arm and block before the measurement, in the same directory
-        (for example, to make a database). Most applications have none."""
+        """Return launches that prepare the measurement, for example by making a database. They run once for
+        each arm and block, in the same directory. Most applications need none."""
         return ()
 
     def command(self, choices: Choices, place: Place) -> Invocation: ...

@@ -19,8 +19,8 @@ from .hpc_challenge.output import faults, hpl_fault, section, solved, summary
 
 INPUT, OUTPUT = "hpccinf.txt", "hpccoutf.txt"
 FIXED_SECONDS, MESSAGE_SECONDS, ELEMENT_SECONDS = 0.1, 0.3, 4e-7
-"""For estimates: seconds of all parts but HPL on one rank, more for messages of several ranks, and more for
-each element of a rank's part of the matrix."""
+"""For estimates, without HPL: seconds of all other parts on one rank; further seconds for messages if there
+are several ranks; further seconds for each element of a rank's part of the matrix."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ def message_seconds(ranks: int) -> float:
 
 
 def needs_of(program: str, choices: Choices) -> Needs:
-    """Return the program and the BLAS that it loads."""
+    """Return the needs of HPCC: the program and the BLAS that it loads, with their packages."""
     chosen = blas.chosen(choices)
     library, package = blas.library(chosen), blas.package(chosen)
     return Needs(
@@ -138,10 +138,10 @@ def needs_of(program: str, choices: Choices) -> Needs:
 
 
 def input_facts(choices: Choices, place: Place, given: hpcc_input.Input) -> dict[str, JsonValue]:
-    """Return what a run was given.
+    """Return the size of the problem for the record: `n`, `nb`, `grid` as used, and two sizes for comparison.
 
-    n_by_memory: the problem size by the memory that all instances may use.
-    n_by_cpus: the problem size by the `memory` of each CPU; None if the study gives none.
+    n_by_memory: problem size that follows from the memory that all instances may use.
+    n_by_cpus: problem size that follows from the workload's `memory` for each CPU; None if it is not set.
     """
     share, cpus = choices.real("share"), choices.whole("memory")
     by_cpus = None if cpus is None else hpcc_input.problem_size(cpus * place.ranks, share)

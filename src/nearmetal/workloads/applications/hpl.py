@@ -109,7 +109,7 @@ def _blocks(choices: Choices) -> tuple[int, ...]:
 
 
 def _names(blocks: tuple[int, ...]) -> tuple[str, ...]:
-    """Return one name for each block size; with several block sizes also one for the best of each run."""
+    """Return the names of the metrics: one for each block size, and BEST if there are several."""
     return (*(f"nb{nb}" for nb in blocks), *([BEST] if len(blocks) > 1 else []))
 
 

@@ -81,7 +81,7 @@ PARAMETERS = (
 
 
 def grid(ranks: int) -> tuple[int, int, int]:
-    """Return three factors of a number of boxes, as near to a cube as possible, the largest first."""
+    """Return three factors whose product is `ranks`, as equal as possible, the largest first."""
     best = (ranks, 1, 1)
     for a in range(1, round(ranks ** (1 / 3)) + 1):
         for b in range(a, math.isqrt(ranks // a) + 1):
@@ -91,7 +91,7 @@ def grid(ranks: int) -> tuple[int, int, int]:
 
 
 def box(choices: Choices, place: Place) -> tuple[int, int, int]:
-    """Return the number of cells along each edge."""
+    """Return the number of lattice cells along each edge of the box."""
     factors = grid(place.ranks) if choices.word("scaling") == "ranks" else (1, 1, 1)
     cells = choices.whole("cells")
     if cells is None:

@@ -73,8 +73,8 @@ def _alone(choices: Choices) -> bool:
 
 
 def _by_size(text: str) -> Mapping[str, float]:
-    """Return the second column by the first, for lines with two numbers. Values that are not positive are
-    ignored."""
+    """Return the values of the second column by message size (the first column), for lines that begin with
+    two numbers. Values that are not positive are ignored."""
     rows = ((words[0], number(words[1])) for words in words_of_lines(text) if len(words) >= 2)
     return {
         size: value for size, value in rows if whole(size) is not None and value is not None and value > 0
@@ -82,9 +82,9 @@ def _by_size(text: str) -> Mapping[str, float]:
 
 
 def _alone_value(text: str) -> Mapping[str, float]:
-    """Return the first positive number at the beginning of a line, with '' in place of the size.
+    """Return {'': the first positive number at the beginning of a line}; empty if there is none.
 
-    With '-f', the minimum, maximum and so on follow in further columns.
+    With '-f', the benchmark prints the minimum, maximum and so on in further columns, which are ignored.
     """
     values = (number(words[0]) for words in words_of_lines(text))
     first = next((value for value in values if value is not None and value > 0), None)

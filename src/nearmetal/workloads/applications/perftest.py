@@ -125,7 +125,7 @@ def _latency(choices: Choices) -> bool:
 
 
 def _row(text: str) -> Mapping[str, float]:
-    """Return the last line of the table, in base units, by the last word of each column's heading.
+    """Return the values of the table's last line in base units, by the last word of each column's heading.
 
     If two headings end in the same word (99th percentile), the first is used. Values that are not positive
     are ignored.

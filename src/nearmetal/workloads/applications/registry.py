@@ -61,8 +61,8 @@ def rows(
     """Return the rows of a run: the resources that it used, and the results that it reported.
 
     If the verification of the results failed, every row is FAILED.
-    used: its parts of the time, if there are any, replace those that the application reports.
-    accounts: parts of the time as counted by the kernel, used if the application reports none.
+    used: resources of the run. Its `parts`, if there are any, replace those that the application reports.
+    accounts: seconds of the wall time by kind as Linux accounts them, used if there are no other parts.
     """
     own = {
         m.name: value_row(workload.name, m.name, m.unit, m.better, m.value, m.reason) for m in found.metrics

@@ -64,7 +64,7 @@ def program_problem(choices: Choices) -> str | None:
 
 
 class OwnBuild(Application):
-    """An application that is run from the user's own build of it, without Debian's package."""
+    """Base class of applications that the user has built; the parameter `program` names them."""
 
     def needs(self, choices: Choices) -> Needs:
         return Needs(programs=(choices.word("program"),))
@@ -80,7 +80,11 @@ def file_size(choices: Choices, place: Place) -> int:
 
 
 def cache_sentence(size: int, memory: int) -> str:
-    """Return what buffered reads and writes of a file meet. Both sizes are in bytes."""
+    """Return whether the page cache serves all buffered requests to a file, or a part of them, as text.
+
+    size: bytes of the file.
+    memory: bytes of memory of the instance.
+    """
     if size <= memory:
         return "the page cache: the file is smaller than the memory"
     return "the page cache in part: the file is larger than the memory"

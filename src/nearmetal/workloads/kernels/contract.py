@@ -28,8 +28,8 @@ class KernelSetting:
     """Conditions, other than its own keys, that may determine the work of a kernel.
 
     llc_bytes: total size of the last-level caches.
+    turns: smallest number of instances that take turns with their slices in any round.
     alone: whether a slice runs only the one part that the workload selects.
-    turns: least number of instances that take turns with their slices.
     """
 
     ranks: int
@@ -59,8 +59,9 @@ class KernelMetric:
     """One metric of a kernel.
 
     part: the part of nm-micro's slice line that the metric is computed from.
-    unit_work: the work in one unit of nm-micro's work, in the unit that the value is a rate of or a time per.
-    unusable: why a slice cannot be used if one of them is not positive, as text.
+    unit_work: factor from the work that nm-micro reports for this part to the work of the metric. For
+        example, the size of a message in bytes if nm-micro counts messages and the metric is in B/s.
+    unusable: end of the message about slices whose time or work is not positive ("3 of 8 time shares ...").
     """
 
     name: str
@@ -75,8 +76,8 @@ class KernelMetric:
 class Kernel:
     """One kernel of nm-micro.
 
-    title: its name in sentences and tables; its name in study files if empty.
-    keys: returns the keys of its KERNEL-SPEC.
+    title: its name in sentences and tables; if empty, `name` is used.
+    keys: returns the keys and values of its KERNEL-SPEC, the argument of nm-micro.
     work: returns the work of a slice.
     metrics: returns its metrics, in the order in which they are shown.
     least_ranks: the smallest useful number of ranks.

@@ -1,4 +1,4 @@
-"""Kernels that time MPI messages, and what all kernels share that time messages."""
+"""Kernels that time MPI messages, and the metrics and parameters of all kernels that time messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ def bytes_of(choices: Choices) -> int:
 
 
 def message_metrics(choices: Choices, *, unusable: str = KernelMetric.unusable) -> tuple[KernelMetric, ...]:
-    """Return latency or bandwidth, computed from a part whose work is a number of messages."""
+    """Return the metric of a kernel that times messages: latency or bandwidth, as the workload chooses.
+
+    unusable: see KernelMetric.
+    """
     size, measure = bytes_of(choices), choices.word("measure")
     latency = measure == "latency" or (measure == AUTO and size < LARGE)
     return (
@@ -64,7 +67,7 @@ def pingpong_kernel(
     """Return a ping-pong kernel over one transport.
 
     more: further parameters, all with a fixed set of words.
-    unusable: see Metric.
+    unusable: see KernelMetric.
     """
 
     def keys(choices: Choices, _: KernelSetting) -> Mapping[str, str | int]:

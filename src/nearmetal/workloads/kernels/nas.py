@@ -6,7 +6,7 @@ from ..parameter import AUTO, Choices, Kind, Parameter
 from .contract import CLASSES, RATE, Kernel, Ranks, SliceWork, WorkKind
 
 _TITLES = {"is": "NAS IS"}
-"""Titles that are not the name in capitals: IS by itself reads like the verb in a sentence."""
+"""Titles that differ from the name in capitals: in a sentence, IS alone would read like the verb."""
 
 
 def nas_kernel(
@@ -14,9 +14,9 @@ def nas_kernel(
 ) -> Kernel:
     """Return the kernel of a NAS benchmark with classes S to C.
 
-    count: the key that sets how much of the benchmark a slice runs.
-    count_doc: what that key counts, as text.
-    units: units of nm-micro in one such count.
+    count: name of the key that sets how much of the benchmark a slice runs.
+    count_doc: help text of this key: what it counts.
+    units: units of nm-micro's work for each one counted.
     """
 
     def set_units(choices: Choices) -> int | None:

@@ -20,8 +20,8 @@ def _keys(choices: Choices, _: KernelSetting) -> Mapping[str, str | int]:
 
 
 def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
-    """Return the work of a slice. The checkpoint at the end of a slice takes the same time for any number of
-    records before it."""
+    """Return the work of a slice. Only the part `records` grows with it; the checkpoint at the end of a slice
+    takes the same time after any number of records."""
     records = choices.whole("records")
     units = None if records is None else max(1, round(records / setting.ranks))
     return SliceWork(units=units, parts=("records",))

@@ -140,9 +140,9 @@ def _alone(kernel: Kernel, workload: KernelWorkload) -> bool:
 
 
 def rows(workload: KernelWorkload, slices: Sequence[SliceLine], verify: VerifyLine | None) -> tuple[Row, ...]:
-    """Return one row per metric, with values by slice in the order measured.
+    """Return one row per metric, with one value for each slice in the order of measurement.
 
-    A failed verification fails every row of the kernel and keeps its values.
+    If the verification failed, every row is FAILED and keeps its values.
     verify: result of the verification; None if none was requested.
     Raises TrialFailedError if a slice belongs to another kernel or lacks a part.
     """
@@ -216,6 +216,7 @@ def _reason(
 ) -> str:
     """Return why the row fails; empty if it does not.
 
+    requested: number of slices.
     values: values of the usable slices.
     """
     if verify is not None and not verify.ok:

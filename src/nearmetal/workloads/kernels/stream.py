@@ -10,20 +10,22 @@ from .contract import Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind
 
 BYTES_PER_ELEMENT = 24  # three arrays of doubles
 CACHED_SWEEPS = 2
-"""Least number of sweeps over arrays that a cache holds. They are read first, untimed, which takes up to half
-as long as one sweep by all operations."""
+"""Minimum number of sweeps in a slice if the arrays fit into a cache. Before a slice they are read once,
+untimed, which takes up to half as long as one sweep by all operations."""
 LEAST_ELEMENTS = 1024
 """Number of elements in one unit of work, if a slice processes a part of large arrays."""
 OPERATIONS = ("copy", "scale", "add", "triad")
 
 
 def auto_elements(llc_bytes: int, turns: int = 1) -> int:
-    """Return the number of elements per array, rounded up to a tenth of a million.
+    """Return the number of elements per array for `elements: auto`, rounded up to a tenth of a million.
 
-    Between two sweeps of the same element, data of at least 4 times the size of the last-level cache pass
-    through it (STREAM's own rule). If instances take turns, the arrays of all of them pass through it in that
-    time. Their arrays are made anew in every round, which took half of it where a cache has 480 MiB.
+    The arrays together have at least 4 times the size of the last-level caches (STREAM's own rule). If
+    instances take turns, the arrays of all of them count together, since all pass through the cache before
+    an element is used again. Larger arrays would cost time: they are created anew in every round, which took
+    half of a round on a machine with a cache of 480 MiB.
 
+    llc_bytes: total size of the last-level caches.
     turns: number of instances that take turns.
     """
     step = 100_000
@@ -41,10 +43,10 @@ def _keys(choices: Choices, setting: KernelSetting) -> Mapping[str, str | int]:
 def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
     """Return the work of a slice.
 
-    A slice processes arrays that fit into the last-level cache as a whole: a part of them would be found in
-    the cache. Of larger arrays it processes a part, which advances from slice to slice. The part is limited
-    to data that no other operation of the same slice has left in the cache. If only one operation runs, this
-    holds for the slice before.
+    Arrays that fit into the last-level cache are processed as a whole in every slice. Of larger arrays, a
+    slice processes a part, and the next slice the next part. The part is small enough that no operation finds
+    data in the cache that another operation of the slice has left there or, if only one operation runs, that
+    the previous slice has left there.
     """
     elements = _elements(choices, setting)
     chunks, sweeps = choices.whole("chunks"), choices.whole("sweeps")

@@ -15,7 +15,7 @@ MOST_BLOCKS = 20
 GIB = 1 << 30
 _LEAST_N, _STEP_N = 100, 100
 USUAL_MEMORY = 512 << 20
-"""For estimates: memory of a CPU in bytes, if the study does not give it."""
+"""For estimates: bytes of memory for each CPU if the workload does not set it."""
 
 PARAMETERS = (
     Parameter(
@@ -136,7 +136,10 @@ def input_of(choices: Choices, place: Place, blocks: tuple[int, ...]) -> Input:
 
 
 def usual_order(choices: Choices, ranks: int) -> int:
-    """Return the order of the matrix as far as it is known before the memory of the instances is."""
+    """Return the order of the matrix for estimates, when the memory of the instances is not known yet.
+
+    It is `n` if the workload sets it; otherwise it follows from the `memory` of each CPU, or USUAL_MEMORY.
+    """
     each = choices.whole("memory") or USUAL_MEMORY
     return choices.whole("n") or problem_size(each * ranks, choices.real("share"))
 
