@@ -40,8 +40,8 @@ setup:
 setup-test:
 	@scripts/setup.sh test
 
-# Guests of Xen on a dom0 that is emulated: all there is, an MPI job over two, a study with its verdict, boots
-# with Xen against boots without, and the study of 2009. Fifty minutes on two cores.
+# Guests of Xen on a dom0 that is emulated: all there is, moves, an MPI job over two, a study with its verdict,
+# boots with Xen against boots without, and the study of 2009. An hour on two cores.
 test-xen: setup-test
 	$(PYTHON) -m pytest $(addprefix tests/nested/,test_nested_xen.py whole_xen.py boots_xen.py two_vm_xen.py) \
 	  -p no:randomly --timeout 7200 $(ARGS)

@@ -1,25 +1,30 @@
-"""Guests of a real Xen, on a dom0 that is emulated, reached by ssh: every step that the backend has. For
-function alone."""
+"""Guests of a real Xen, on a dom0 that is emulated, reached by ssh: every step that the backend has, and
+moves. For function alone."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.nested.machine import Outer, outer_machine
 from tests.nested.parts import Parts
 
-from nearmetal.environments import InstanceRequest, Unavailable
-from nearmetal.environments.xen.backend import Xen, XenInstance
+from nearmetal.environments import Instance, InstanceRequest, Moved, MoveRequest, Unavailable
+from nearmetal.environments.xen.backend import Xen
+from nearmetal.environments.xen.guest import XenInstance
 from nearmetal.environments.xen.kept import kept_names, remove_named
 from nearmetal.environments.xen.settings import Dom0, XenDisk, XenScheduler, XenSettings, XenType
 from nearmetal.environments.xen.xl import Xl
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import find
+from nearmetal.host.processes.running import running_program
+from nearmetal.lifecycle import Method, NotConvergedError
 from nearmetal.model.environments.guest import MIB, GuestSettings
 from nearmetal.model.study import Attachment, Environment
 
@@ -27,6 +32,9 @@ pytestmark = pytest.mark.more
 
 HOST = LocalHost()
 LABEL = f"nearmetal-test{os.getpid()}xen"
+MOVE_SECONDS = 600.0
+"""Time limit of a move that is to succeed."""
+TICKS = "while echo tick; do sleep 1; done"
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +77,29 @@ def out(instance: XenInstance, *argv: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_pv_guest_is_pinned_weighed_counted_saved_and_restored(
-    dom0: Outer, parts: Parts, tmp_path: Path
-) -> None:
+def out_until(file: Path, ticks: int) -> None:
+    """Wait until a command in a guest has printed so many ticks."""
+    end = time.monotonic() + 600
+    while file.read_text().count("tick") < ticks:
+        assert time.monotonic() < end, file.read_text()
+        time.sleep(0.1)
+
+
+@contextmanager
+def moved_to(
+    name: str, parts: Parts, instance: Instance, method: Method, *, time_limit: float = MOVE_SECONDS
+) -> Iterator[Moved]:
+    """A guest that was moved on its dom0, where its domain has another name."""
+    assert isinstance(instance, XenInstance)
+    there = replace(instance.request, label=f"{instance.label}-{name}")
+    request = MoveRequest(method=method, destination=there, time_limit=time_limit)
+    with Xen().migrate(HOST, parts.tools, instance, request) as moved:
+        yield moved
+
+
+def test_a_pv_guest_is_pinned_weighed_counted_and_moved(dom0: Outer, parts: Parts, tmp_path: Path) -> None:
     settings = GuestSettings(memory=128 * MIB, boot_timeout=1800, writable=64 * MIB, swap=32 * MIB)
-    xl, saved = Xl(dom0.ssh), "/var/tmp/saved"
+    xl = Xl(dom0.ssh)
     with guest(
         dom0, parts, tmp_path, settings=settings, type=XenType.PV, scheduler=XenScheduler.CREDIT2, weight=300
     ) as g:
@@ -97,19 +123,58 @@ def test_a_pv_guest_is_pinned_weighed_counted_saved_and_restored(
         counted = source.read()
         assert (counted["disk_reads"] or 0) >= before["disk_reads"] and "memory_bytes" not in counted
         uptime = float(out(g, "cat", "/proc/uptime").split()[0])
-        dom0.do("xl", "save", g.label, saved, timeout=300)
-        assert xl.find(g.label) is None
-        dom0.do("xl", "restore", saved, timeout=300)
-        # The same guest, over the same line.
-        assert float(out(g, "cat", "/proc/uptime").split()[0]) >= uptime
-        label = g.label
-        # As after a kill -9: found by its name on the dom0 that was noted, and all of it removed.
-        assert label in kept_names(HOST)
-        remove_named(HOST, label)
-        assert xl.find(label) is None and label not in kept_names(HOST)
-        assert "has ended" in g.trouble() or not HOST.run(g.command(["true"]), timeout=600).ok
+        with (
+            pytest.raises(UnavailableError, match="does not log the pages"),
+            moved_to("live", parts, g, Method.PRECOPY),
+        ):
+            pass
+        with moved_to("moved", parts, g, Method.STREAM) as moved:
+            label = f"{g.label}-moved"
+            assert xl.find(g.label) is None and xl.find(label) is not None
+            # The same guest, over the same line, with what it was held to.
+            assert float(out(g, "cat", "/proc/uptime").split()[0]) >= uptime
+            assert "/dev/xvdc" in out(g, "cat", "/proc/swaps")
+            assert xl.set_share(XenScheduler.CREDIT2, label, weight=None, cap=None).weight == 300
+            (source,) = [s for s in moved.instance.sources if s.name == "xen.nmguest"]  # type: ignore[attr-defined]
+            assert source.read()["disk_reads"] is not None
+            # As after a kill -9: found by its name on the dom0 that was noted, and all of it removed.
+            assert label in kept_names(HOST)
+            remove_named(HOST, label)
+            assert xl.find(label) is None and label not in kept_names(HOST)
+            assert "has ended" in g.trouble() or not HOST.run(g.command(["true"]), timeout=30).ok
     assert xl.find(label) is None
     assert label not in kept_names(HOST) and find(label) == ()
+    assert not [f for f in dom0.do("ls", "/var/tmp").split() if f.startswith(LABEL)]
+
+
+def test_a_pvh_guest_moves_by_every_method_and_goes_on_where_a_move_fails(
+    dom0: Outer, parts: Parts, tmp_path: Path
+) -> None:
+    settings = GuestSettings(memory=128 * MIB, boot_timeout=1800, writable=32 * MIB)
+    xl, ticks = Xl(dom0.ssh), tmp_path / "ticks"
+    with guest(dom0, parts, tmp_path, settings=settings, type=XenType.PVH) as g, ExitStack() as stack:
+        out(g, "sh", "-c", "echo 4711 >/var/tmp/kept")
+        command = running_program(HOST, g.command(["sh", "-c", TICKS]), LABEL, ticks)
+        program, now = stack.enter_context(command), g
+        for number, method in enumerate(Xen.moves_by):
+            moved = stack.enter_context(moved_to(str(number), parts, now, method))
+            assert isinstance(moved.instance, XenInstance)
+            now = moved.instance
+            assert [d.name for d in xl.domains() if d.name.startswith(LABEL)] == [f"{g.label}-{number}"]
+            assert 0 < moved.stopped <= moved.total and moved.sent >= 128 * MIB
+            # Its disk, its memory, the command in it and the line to it are there.
+            assert out(now, "cat", "/var/tmp/kept") == "4711" and program.poll() is None
+            out_until(ticks, ticks.read_text().count("tick") + 2)
+        for method, error in ((Method.STREAM, RunError), (Method.PRECOPY, NotConvergedError)):
+            with (
+                pytest.raises(error, match=r"continues at its source: .*was not done after"),
+                moved_to("late", parts, now, method, time_limit=1.0),
+            ):
+                pass
+            assert [d.name for d in xl.domains() if d.name.startswith(LABEL)] == [now.domain.name]
+            out_until(ticks, ticks.read_text().count("tick") + 2)
+        assert program.poll() is None
+    assert not [d for d in xl.domains() if d.name.startswith(LABEL)] and find(LABEL) == ()
     assert not [f for f in dom0.do("ls", "/var/tmp").split() if f.startswith(LABEL)]
 
 

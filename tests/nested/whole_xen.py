@@ -15,7 +15,7 @@ from tests.nested.machine import Outer
 from tests.nested.parts import Parts
 from tests.nested.test_nested_xen import guest, out
 
-from nearmetal.environments.xen.backend import XenInstance
+from nearmetal.environments.xen.guest import XenInstance
 from nearmetal.environments.xen.settings import XenDisk, XenDiskKind, XenType
 from nearmetal.environments.xen.xl import Xl
 from nearmetal.errors import RunError, UnavailableError
@@ -69,18 +69,41 @@ design:
   max_time: 50 min
   slices: 2
 """
+MOVES = """\
+name: nested-xen-moves
+question: does it work? (every figure is of an emulator)
+environments:
+  vm:
+    backend: xen
+    image: debian-mpi
+    attachment: veth-bridge
+    placements: [1x1]
+    guest: {{memory: 128 MiB, vcpus: 1, kernel: {kernel}, boot_timeout: 30 min}}
+    xen: {{type: pvh}}
+placements:
+  1x1: {{instances: 1, tasks: 1}}
+workloads:
+  moved:
+    subject: migrate
+    methods: [offline, precopy]
+    count: 1
+    working_set: 4 MiB
+    dirty_rate: 1 MiB/s
+design: {{baseline: vm, mode: plain, margin: 10 %, seed: 1, max_time: 50 min}}
+"""
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outer]:
     """A dom0 with nearmetal and the study in it."""
     image, top = built_image(IMAGE), tmp_path_factory.mktemp("whole")
-    study = top / "study.yaml"
-    study.write_text(STUDY.format(kernel=whole_kernel()))
+    studies = {"study.yaml": STUDY, "moves.yaml": MOVES}
+    for name, text in studies.items():
+        (top / name).write_text(text.format(kernel=whole_kernel()))
     carry, machine = top / "carry", top / "machine"
     carry.mkdir()
     machine.mkdir()
-    disk = carried_disk(carry, image, {"study.yaml": study})
+    disk = carried_disk(carry, image, {name: top / name for name in studies})
     with booted(machine, disk, image, xen=True) as outer:
         yield outer
 
@@ -94,6 +117,23 @@ def test_mpi_over_guests_is_weighed(whole: Outer) -> None:
     assert all(c["verdict"] and c["n"] == 1 for c in cells.values())
     assert all(c["guest"].startswith("Xen in TCG: QEMU ") for c in cells.values())
     assert any("emulated: " in text for text in told["warnings"])
+
+
+def test_a_guest_moves_between_two_addresses_of_its_network(whole: Outer) -> None:
+    results = "/written/moves"
+    words = ["run", "/carried/moves.yaml", "--results", results, "--max-blocks", "1", "--json"]
+    nearmetal(whole, words, timeout=3000)
+    assert not guests_of(whole)
+    lines = whole.do("sh", "-c", f"cat {results}/*/trials/*.jsonl").splitlines()
+    trials = [json.loads(line) for line in lines]
+    assert {t["arm"].partition("/")[0] for t in trials} == {"vm-offline", "vm-precopy"}
+    for trial in trials:
+        assert trial["status"] == "ok", trial
+        rows = {r["metric"]: r for r in trial["rows"] if r["workload"] == "moved"}
+        # The client heard the same address from there, and nobody twice.
+        assert min(rows["silence"]["values"]) > 0 and min(rows["stopped"]["values"]) > 0
+        assert rows["total"]["verification"]["wrong_pages"] == 0
+        assert min(rows["sent"]["values"]) >= 128 << 20
 
 
 def guests_of(dom0: Outer) -> list[str]:

@@ -18,8 +18,8 @@ from nearmetal.environments import GuestBase, InstanceRequest, Tools
 from nearmetal.environments.external import Answer, Saved, Target, monitor
 from nearmetal.environments.external.domains import LibvirtDomain
 from nearmetal.environments.external.process import ProcessTree
+from nearmetal.environments.guests.moves import CARRIED
 from nearmetal.environments.qemu.backend import Qemu
-from nearmetal.environments.qemu.migrate import CARRIED
 from nearmetal.environments.qemu.restore import checkpoint
 from nearmetal.errors import UsageError
 from nearmetal.host import Completed, LocalHost

@@ -19,15 +19,16 @@ from ...lifecycle import CopyRound, Costs, Estimate, Method, NotConvergedError
 from ...model.study import Environment
 from ..contract import InstanceRequest, Tools, Unavailable
 from ..guests.guest import host_cpus_of
+from ..guests.moves import MoveFigures, moved_as, not_moved, phases_of
 from ..guests.tap import taken_place
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from ..moving import Moved, MoveRequest
 from ..program import in_groups, read_log, read_pid
 from ..qemu.argv import GuestPlan, Sockets
 from ..qemu.guest import pin, require_program
-from ..qemu.migrate import QemuGuest, ended, moved_as, not_moved, phases_of
+from ..qemu.migrate import QemuGuest, ended
 from ..qemu.migrate import unmovable as unmovable_by_qemu
-from ..qemu.moving import CHANNELS, LAST_SECONDS, MoveFigures, MoveProgress
+from ..qemu.moving import CHANNELS, LAST_SECONDS, MoveProgress
 from .daemon import QUIET, Daemon, ask, destroy, elsewhere, find_virsh_message, virsh_argv
 from .domain import guarded, threads_of
 from .tap import tap_at

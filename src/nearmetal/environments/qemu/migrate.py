@@ -16,32 +16,24 @@ from ...host import Host, Process, runtime
 from ...host.guest_line import GuestLine, answers
 from ...host.pages import sample_pages
 from ...host.processes.foreign import process_of_thread
-from ...lifecycle import Method, NotConvergedError, PageSample, Phase, PhaseTimes
+from ...lifecycle import Method, NotConvergedError, PageSample
 from ...model.environments.guest import DiskFormat, GuestSettings, MachineType
 from ...model.environments.image import HOST
-from ...model.study import Attachment, Environment
+from ...model.study import Environment
 from ..contract import Instance, InstanceRequest, Tools, Unavailable
 from ..guests.guest import GuestInstance, console_words, ended_words, how_far
+from ..guests.moves import CARRIED, moved_as, not_moved, phases_of
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from ..moving import Moved, MoveRequest
 from ..program import read_log
 from .argv import GuestPlan, Sockets, qemu_argv
 from .guest import FORGETS_WRITES, pin, require_program
-from .moving import CAPABILITIES, MoveFigures, MoveProgress, give_up, move
+from .moving import CAPABILITIES, MoveProgress, give_up, move
 from .qmp import Monitor, registers
 
 METHODS = tuple(CAPABILITIES)
 _DYING = 0.2
 """Seconds that a QEMU process is given to end after its monitor has closed the connection."""
-CARRIED = (
-    Attachment.VETH_BRIDGE,
-    Attachment.OVS,
-    Attachment.VXLAN,
-    Attachment.NONE,
-    Attachment.LOOPBACK,
-)
-"""Attachments with which a guest can be moved to another seat. On a network, QEMU announces the guest's MAC
-address there, so the switches or bridges send its packets to the new place."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,36 +185,6 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: R
         yield moved_as(moved, figures, phases, began=began, ended=answered, realtime=realtime)
 
 
-def moved_as(
-    instance: QemuGuest,
-    figures: MoveFigures,
-    phases: PhaseTimes,
-    *,
-    began: float,
-    ended: float,
-    realtime: float,
-) -> Moved:
-    """Return the result of a move.
-
-    instance: the guest at its destination.
-    figures: times and amounts from the monitors; their clock is CLOCK_REALTIME.
-    began, ended: start and end of the move in seconds of CLOCK_MONOTONIC.
-    realtime: CLOCK_REALTIME minus CLOCK_MONOTONIC, in seconds.
-    """
-    return Moved(
-        instance=instance,
-        phases=phases,
-        total=max(figures.completed, figures.resumed) - realtime - began,
-        downtime=figures.downtime,
-        stopped=max(figures.resumed - figures.stopped, 0.0),
-        began=began,
-        ended=ended,
-        sent=figures.sent,
-        rounds=figures.rounds,
-        copied=figures.copied,
-    )
-
-
 def _source(guest: QemuGuest, stack: ExitStack) -> Monitor:
     """Connect to the monitor of a guest that will be moved. The connection is closed with the stack.
 
@@ -302,61 +264,3 @@ def _failed(
     runs = not committed and guest.process.poll() is None and give_up(source)
     lost = "" if runs or committed else _lost(guest) or "its hypervisor no longer answers"
     return not_moved(error, line, method, runs=runs, lost=lost)
-
-
-def not_moved(error: RunError, line: GuestLine, method: Method, *, runs: bool, lost: str) -> RunError:
-    """Return the error of a failed move, whose message says what became of the guest. If the guest continues
-    at its source, also let its agent's connection stay there.
-
-    error: the cause.
-    line: connection to the guest's agent, for which a move was begun.
-    runs: whether the guest continues at its source.
-    lost: why the guest is lost, if it does not continue; empty if it had left its source already.
-    """
-    if runs:
-        line.stay()
-        outcome = "it continues at its source"
-    else:
-        outcome = f"it is lost: {lost or 'it had left its source, and its destination ended'}"
-    what = f"the guest was not moved by {method}, {outcome}: {error.what}"
-    if runs and isinstance(error, NotConvergedError):
-        return NotConvergedError(what, remedy=error.remedy, copied=error.copied)
-    return RunError(what, remedy=error.remedy)
-
-
-def phases_of(
-    method: Method,
-    figures: MoveFigures,
-    began: float,
-    connected: float,
-    done: float,
-    removed: float,
-    answered: float,
-) -> PhaseTimes:
-    """Return the duration of each phase of a move.
-
-    began, connected: start of the move, and connection to the second QEMU: seconds of CLOCK_REALTIME, as the
-        figures.
-    done, removed, answered: end of the transfer, end of the first QEMU, first answer of the moved guest:
-        seconds of CLOCK_MONOTONIC.
-    """
-    f = figures
-    copies = {
-        Method.OFFLINE: {
-            Phase.FREEZE: f.stopped - f.requested,
-            Phase.COPY: f.completed - f.stopped,
-            Phase.RESTORE: f.resumed - f.completed,
-        },
-        Method.POSTCOPY: {
-            Phase.DUMP: f.stopped - f.requested,
-            Phase.RESTORE: f.resumed - f.stopped,
-            Phase.COPY: f.completed - f.resumed,
-        },
-    }.get(method, {Phase.COPY: f.stopped - f.requested, Phase.RESTORE: f.resumed - f.stopped})
-    every = {
-        Phase.CONNECT: connected - began,
-        **copies,
-        Phase.REMOVAL: removed - done,
-        Phase.THAW: answered - removed,
-    }
-    return PhaseTimes({phase: max(spent, 0.0) for phase, spent in every.items()})

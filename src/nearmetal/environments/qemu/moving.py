@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import RunError
 from ...lifecycle import CopyRound, Costs, Estimate, Method, NotConvergedError
+from ..guests.moves import MoveFigures
 from ..moving import Together
 from .qmp import Monitor
 
@@ -42,27 +43,6 @@ COSTS = Costs(
 """Costs of a move on one machine, through a Unix socket, to a QEMU that is already running."""
 START_COSTS = replace(COSTS, setup=Estimate(0.1, 0.4, 1.5))
 """Costs of such a move if the start of the second QEMU is part of it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MoveFigures:
-    """Times and amounts of a finished move, as reported by the two monitors.
-
-    requested, stopped, completed, resumed: times in seconds of CLOCK_REALTIME.
-    downtime: standstill in seconds, as QEMU reports it.
-    sent: bytes of memory sent.
-    rounds: number of passes over the memory.
-    copied: the pre-copy rounds that were observed while they ran.
-    """
-
-    requested: float
-    stopped: float
-    completed: float
-    resumed: float
-    downtime: float
-    sent: int
-    rounds: int
-    copied: tuple[CopyRound, ...] = ()
 
 
 @dataclass(kw_only=True)

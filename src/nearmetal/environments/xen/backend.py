@@ -7,37 +7,36 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
 from ...errors import RunError, UnavailableError
 from ...host import Host, runtime
-from ...host.counters.sources import Source
+from ...lifecycle import Method
 from ...model.capabilities import CONTAINER_ATTACHMENTS, GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
-from ...model.environments.guest import GuestSettings
 from ...model.study import Attachment, Environment
-from ..contract import Available, GuestBase, InstanceRequest, Tools, Unavailable
+from ..contract import Available, GuestBase, Instance, InstanceRequest, Tools, Unavailable
 from ..guests.guest import (
-    GuestInstance,
     GuestInterface,
     boot_phases,
     command_line,
     entered_guest,
     first_command,
-    host_cpus_of,
     require_attachment,
     require_base,
 )
-from ..guests.tap import BRIDGE, taken_place
+from ..guests.tap import taken_place
 from ..instance import missing_tools
+from ..moving import Moved, MoveRequest
 from . import config as xen_config
-from .counters import HypervisorSource
 from .disk import FILES, disks_made
 from .dom0 import Dom0Access, reached, visited
+from .guest import XenInstance, set_cpu_use, settings_of
 from .kept import kept_names, remove_named
-from .line import PORT, Line, answered, console_read, line_of
+from .line import PORT, Line, answered, console_read, line_of, random_mac
+from .migrate import METHODS, migrated, unmovable
 from .nested import nested
 from .settings import NOT_OF_GUEST, XenSettings, XenType, misfits, settings_for
 from .xl import CREATE_SECONDS, XenFacts, Xl
@@ -63,10 +62,7 @@ class Xen:
         not_of_guest=NOT_OF_GUEST,
         misfits=misfits,
     )
-    stays = Unavailable(
-        reason="xl moves a domain to another host that runs Xen only",
-        remedy="nearmetal migrate xl:NAME for a domain of your own",
-    )
+    moves_by = METHODS
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         """Check that this machine is the dom0 of a Xen hypervisor. No guest is started, because that needs an
@@ -77,7 +73,7 @@ class Xen:
         facts = Xl(host).facts()
         if isinstance(facts, Unavailable):
             return facts
-        return Available(version=f"Xen {facts.version}", notes=_notes(facts))
+        return _available(facts)
 
     def foreseen(self, host: Host) -> str:
         return "" if host.which("xl") else "no xl: this machine is no dom0"
@@ -101,7 +97,8 @@ class Xen:
         if isinstance(facts, Unavailable):
             return facts
         note = f"guests on {dom0_named.destination}, compared with what runs here"
-        return Available(version=f"Xen {facts.version}", notes=(note, *_notes(facts)))
+        there = _available(facts)
+        return replace(there, notes=(note, *there.notes))
 
     def nested(self, host: Host, tools: Tools, environment: Environment) -> str:
         """See contract.Nested. The hypervisor is that of the dom0 that the environment names, or else of this
@@ -152,10 +149,7 @@ class Xen:
             stack.callback(xl.destroy, request.label)
             spawned = time.monotonic_ns()
             xl.create(config, max(CREATE_SECONDS, guest.boot_timeout))
-            if guest.pin and request.cpus:
-                xl.pin(request.label, host_cpus_of(request, vcpus))
-            if facts.scheduler is not None and (xen.weight, xen.cap) != (None, None):
-                xl.set_share(facts.scheduler, request.label, weight=xen.weight, cap=xen.cap)
+            set_cpu_use(xl, facts.scheduler, request, domain)
             console = stack.enter_context(console_read(at.host, xl, request.label, state))
             xl.unpause(request.label)
             there = stack.enter_context(
@@ -187,12 +181,25 @@ class Xen:
                 process=there.process,
                 ahead=there.ahead,
                 xl=xl,
+                at=at,
+                domain=domain,
+                request=request,
             )
             # The tools are in the initramfs. Nothing else of this machine is visible in the guest.
             binds = [b for b in request.binds if b.resolve() != tools.directory.resolve()]
             if binds:
                 instance.copy_in(binds)
             yield instance
+
+    def unmovable(self, environment: Environment, method: Method) -> Unavailable | None:
+        return unmovable(environment, method)
+
+    def migrate(
+        self, host: Host, tools: Tools, instance: Instance, request: MoveRequest
+    ) -> AbstractContextManager[Moved]:
+        if not isinstance(instance, XenInstance):
+            raise UnavailableError(f"{instance.label} is no guest of Xen", remedy="backend: xen")
+        return migrated(host, tools, instance, request)
 
     def kept(self, host: Host) -> tuple[str, ...]:
         """See kept.Keeps. Searches this machine if it is a dom0, and all dom0s that are named in notes of
@@ -203,27 +210,14 @@ class Xen:
         remove_named(host, name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class XenInstance(GuestInstance):
-    """A running guest of Xen."""
-
-    xl: Xl
-
-    @property
-    def sources(self) -> tuple[Source, ...]:
-        """The sources of counters of the instance: those that every guest has, and the hypervisor's counters
-        of this guest."""
-        own = HypervisorSource(name=f"xen.{self.hostname}", guest=self.label, xl=self.xl)
-        return (*super().sources, own)
-
-
-def settings_of(request: InstanceRequest) -> tuple[GuestSettings, XenSettings]:
-    """Return the guest settings and the Xen settings of the request's environment, or the defaults."""
-    return request.environment.guest or GuestSettings(), settings_for(request.environment)
-
-
-def _notes(facts: XenFacts) -> tuple[str, ...]:
-    return tuple(f"no {kind} guests: {why}" for kind in XenType if (why := lacks(facts, kind)) is not None)
+def _available(facts: XenFacts) -> Available:
+    lacking = {kind: why for kind in XenType if (why := lacks(facts, kind)) is not None}
+    logs = "hap" in facts.capabilities or XenType.PVH in lacking
+    return Available(
+        version=f"Xen {facts.version}",
+        notes=tuple(f"no {kind} guests: {why}" for kind, why in lacking.items()),
+        of_moves=() if logs else ("precopy: the processor has no nested paging (hap); method stream",),
+    )
 
 
 def lacks(facts: XenFacts, kind: XenType) -> str | None:
@@ -318,12 +312,11 @@ def _domain(
     interfaces = [xen_config.Interface(mac=line.mac, bridge=f"line:{line.dom0}/30", script=script)]
     more = ["quiet", "loglevel=4", f"nm.line={line.mac},{line.guest}/30", f"nm.key={line.key}"]
     if place is not None and request.seat is not None:
-        netns = Path(request.seat.netns).name
-        where = f"seat:{netns}:{BRIDGE}"
+        where = xen_config.at_seat(request.seat)
         interfaces.insert(0, xen_config.Interface(mac=place.mac, bridge=where, script=script))
         more.append(f"nm.mac={place.mac}")
     elif xen.bridge is not None:
-        interfaces.insert(0, xen_config.Interface(mac=None, bridge=xen.bridge))
+        interfaces.insert(0, xen_config.Interface(mac=random_mac(), bridge=xen.bridge))
     assert base.root is not None
     attach = at.write("disk", _script("xen-disk"), executable=True)
     image = at.keep(base.root, fingerprint(base.root))

@@ -8,8 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ...errors import UnavailableError
+from ...model.environments.network import Seat
+from ..guests.tap import BRIDGE
 from .settings import XenType
 
 Value = int | str | Sequence[str]
@@ -66,6 +69,11 @@ class DomainConfig:
     vcpus: int
     disks: tuple[DomainDisk, ...] = ()
     interfaces: tuple[Interface, ...] = ()
+
+
+def at_seat(seat: Seat) -> str:
+    """Return the argument of nearmetal's script for an interface at a seat (xen-vif)."""
+    return f"seat:{Path(seat.netns).name}:{BRIDGE}"
 
 
 def config_text(domain: DomainConfig) -> str:

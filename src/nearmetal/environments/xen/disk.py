@@ -12,6 +12,8 @@ from .settings import XenDisk, XenDiskKind
 
 MAKE_SECONDS = 120.0
 FILES = "/var/tmp"
+SAVED = "-saved"
+"""End of the name of the file with the state of a guest that is moved."""
 _MIB = 1 << 20
 
 

@@ -10,12 +10,12 @@ from pathlib import PurePosixPath
 from ...errors import RunError, UnavailableError
 from ...host import Host
 from ..contract import Unavailable
-from .disk import FILES, remove_volume, volumes
+from .disk import FILES, SAVED, remove_volume, volumes
 from .dom0 import THERE, Noted, noted, visited
-from .xl import Xl
+from .xl import AWAY, INCOMING, Xl
 
 _PREFIX = "nearmetal-"
-_PARTS = ("-writable", "-swap")
+_PARTS = ("-writable", "-swap", SAVED)
 _SHORT = 20.0
 
 
@@ -56,8 +56,9 @@ def remove_named(host: Host, name: str) -> None:
 
 
 def _remove(dom0: Host, place: Noted, name: str) -> None:
-    if Xl(dom0).find(name) is not None:
-        Xl(dom0).destroy(name)
+    for domain in Xl(dom0).domains():
+        if _instance(domain.name) == name:
+            Xl(dom0).destroy(domain.name)
     for volume in volumes(dom0):
         if _instance(volume.partition("/")[2]) == name:
             remove_volume(dom0, volume)
@@ -81,7 +82,7 @@ def _names(dom0: Host, place: Noted) -> set[str]:
     found: set[str] = set()
     # Files and volumes are listed even if xl fails because the guests leave dom0 no CPU time.
     with contextlib.suppress(RunError):
-        found |= {d.name for d in Xl(dom0).domains()}
+        found |= {_instance(d.name) for d in Xl(dom0).domains()}
     found |= {_instance(v.partition("/")[2]) for v in volumes(dom0)}
     for directory in dict.fromkeys((place.disks, FILES, THERE)):
         listed = dom0.run(["find", directory, "-maxdepth", "1", "-name", f"{_PREFIX}*"], timeout=_SHORT)
@@ -91,7 +92,7 @@ def _names(dom0: Host, place: Noted) -> set[str]:
 
 def _instance(name: str) -> str:
     """Return the label of the instance to which a file, volume or domain of this name belongs."""
-    for part in _PARTS:
+    for part in (*_PARTS, INCOMING, AWAY):
         name = name.removesuffix(part)
     return name
 

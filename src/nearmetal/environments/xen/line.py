@@ -52,6 +52,11 @@ class Line:
     key: str
 
 
+def random_mac() -> str:
+    """Return a MAC address for a guest."""
+    return ":".join([MAC_PREFIX, *(f"{b:02x}" for b in secrets.token_bytes(3))])
+
+
 def line_of(dom0: Host, key: str) -> Line:
     """Choose a private network whose addresses this dom0 does not use yet.
 
@@ -65,8 +70,7 @@ def line_of(dom0: Host, key: str) -> Line:
     for _ in range(100):
         first = IPv4Address(_LINK_LOCAL + 4 * secrets.randbelow(_PAIRS))
         if str(first + 1) not in used:
-            tail = ":".join(f"{b:02x}" for b in secrets.token_bytes(3))
-            return Line(mac=f"{MAC_PREFIX}:{tail}", dom0=str(first + 1), guest=str(first + 2), key=key)
+            return Line(mac=random_mac(), dom0=str(first + 1), guest=str(first + 2), key=key)
     raise RunError(f"{dom0.name} has no free link-local addresses")
 
 

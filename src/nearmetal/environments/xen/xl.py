@@ -20,6 +20,8 @@ CALL_SECONDS = 60.0
 CREATE_SECONDS = 90.0
 """Time limit of `xl create`, in seconds. The limit of xl itself is 40 s for each device of a guest."""
 GONE_SECONDS = 60.0
+INCOMING, AWAY = "--incoming", "--migratedaway"
+"""Ends of the names that xl gives a domain while it moves it, at its destination and at its source."""
 _LOOK_AGAIN = 0.1
 _NOISE = ("Parsing config", "Saving to", "xc: progress", "Loading new save file", " Savefile contains")
 
@@ -87,6 +89,13 @@ class Xl:
 
     def unpause(self, name: str) -> None:
         self._do(["unpause", name], f"{name} cannot be unpaused")
+
+    def restore(self, file: str, timeout: float) -> None:
+        """Restore a guest from a file on dom0 that `xl save` has written. It is paused.
+
+        Raises RunError.
+        """
+        self._do(["restore", "-p", file], "the guest cannot be restored", timeout=timeout)
 
     def domains(self) -> tuple[output.ListedDomain, ...]:
         """Return all domains.

@@ -1,0 +1,93 @@
+#!/bin/sh
+# xl without a hypervisor. A domain is a file in $XL_DOMAINS that holds the letters of its state. $XL_FAULT names what
+# goes wrong. All that these commands print, xl prints too.
+set -u
+cd "$XL_DOMAINS" || exit 1
+
+say() { echo "$*" >&2; }
+fault() { [ "${XL_FAULT:-}" = "$1" ]; }
+name_of() { sed -n 's/^name = "\(.*\)"$/\1/p' "$1"; }
+
+[ "$1" = -vvv ] && shift
+command=$1
+shift
+echo "$command $*" >>../calls
+case $command in
+info)
+    echo "xen_major : 4"
+    echo "xen_minor : 17"
+    echo "nr_cpus : 2"
+    echo "free_memory : ${XL_FREE:-1024}"
+    echo "xen_scheduler : credit2"
+    ;;
+list)
+    echo "Name ID Mem VCPUs State Time(s)"
+    for domain in *; do
+        [ ! -e "$domain" ] || echo "$domain 1 128 1 $(cat "$domain") 0.1"
+    done
+    ;;
+destroy)
+    rm -f "$1"
+    ;;
+vcpu-pin) ;;
+vcpu-list)
+    echo "$1 1 0 0 -b- 0.1 all / all"
+    ;;
+unpause)
+    fault unpause && [ "$1" != "${XL_SOURCE:-}" ] && say "libxl: error: no such domain" && exit 1
+    echo -b---- >"$1"
+    ;;
+save)
+    [ "$1" = -p ] || exit 2
+    fault suspend && say "libxl: error: libxl_dom_suspend.c:1:guest did not suspend, timed out" && exit 1
+    echo ---s-- >"$2"
+    say "libxl: debug: libxl_dom_suspend.c:1:domain_suspend:Domain 1:guest has suspended"
+    say "xc: progress: Frames: 1024/1048575    0%"
+    if ! { cat "$4" && head -c 300000 /dev/zero; } >"$3"; then
+        say "libxl: error: libxl_stream_write.c:1: write error"
+        say "Failed to save domain, resuming domain"
+        echo -b---- >"$2"
+        exit 1
+    fi
+    say "xc: progress: Frames: 1048575/1048575  100%"
+    echo --p--- >"$2"
+    ;;
+restore)
+    [ "$1" = -p ] || exit 2
+    fault slow && exec sleep 30
+    cat "$2" >../stream
+    fault restore && say "libxl: error: libxl_create.c:1:Domain 2:unable to add vif devices" && exit 3
+    echo --p--- >"$(name_of ../stream)"
+    ;;
+migrate)
+    [ "$1 $2 $3" = "-s  -C" ] || exit 2
+    config=$4 name=$5 receiver=$6
+    fault logdirty && say "xc: error: Failed to enable logdirty: 22,0,22: Internal error" && exit 1
+    say "libxl: debug: libxl_dom_suspend.c:1:domain_suspend:Domain 1:guest has suspended"
+    echo ---s-- >"$name"
+    if ! sh -c "$receiver" <"$config"; then
+        say "Migration failed, resuming at sender."
+        echo -b---- >"$name"
+        exit 1
+    fi
+    say "migration sender: Target has acknowledged transfer."
+    mv "$name" "$name--migratedaway"
+    say "migration sender: Giving target permission to start."
+    fault handshake && say "libxl: error: reading success/failure report message" && exit 1
+    mv "$(name_of "$config")--incoming" "$(name_of "$config")"
+    echo -b---- >"$(name_of "$config")"
+    say "migration target: Domain started successsfully."
+    rm "$name--migratedaway"
+    ;;
+migrate-receive)
+    fault slow && exec sleep 30
+    cat >../stream
+    echo --p--- >"$(name_of ../stream)--incoming"
+    fault receive && say "libxl: error: libxl_create.c:1:Domain 2:unable to add vif devices" && exit 1
+    exit 0
+    ;;
+*)
+    say "xl: not in this script: $command"
+    exit 2
+    ;;
+esac
