@@ -233,7 +233,8 @@ def _over_loopback(local: str, remote: str) -> bool:
 
 
 def _between(own: str, hub: str) -> Callable[[str, str], bool]:
-    """Return a predicate for connections of an instance, except those with mpirun in the hub.
+    """Return a predicate on the local and the remote address of a connection: whether it belongs to an
+    instance and does not lead to mpirun in the hub.
 
     own: address of the instance.
     hub: address of the hub; '' for a network without a hub.

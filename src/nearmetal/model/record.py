@@ -321,8 +321,8 @@ class TrialRecord(_TrialFields, frozen=True, kw_only=True, omit_defaults=True, g
     pages: by workload, bytes of its ranks in huge pages ('huge') and in all ('total').
     network: counters of the environment's network, by scope and counter; the node's counters include the
         traffic of other programs.
-    connections: TCP connections between ranks; None if they were not read because nothing was lost, or could
-        not be read.
+    connections: TCP connections between ranks; None if they were not read because no packet was lost, or
+        could not be read.
     profile: by workload, one entry per rank, of a kernel's verified run or of a program's last run; empty if
         no profile was requested. The times before and in MPI_Init and in MPI_Finalize are those of the
         launch, which all kernels share.

@@ -23,7 +23,8 @@ CHUNK = 1 << 16
 
 
 def main() -> None:
-    """Measure all pairs. An error ends the program with a traceback."""
+    """Measure the links of all pairs, from standard input to standard output. An error ends the program with
+    a traceback, which its caller records."""
     request = json.load(sys.stdin)
     out = [
         {

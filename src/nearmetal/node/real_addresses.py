@@ -163,7 +163,10 @@ def require_unanswered(
 
 
 def _heard(wire: socket.socket, deadline: float) -> Iterator[tuple[bytes, IPv4Address]]:
-    """Yield the Ethernet and IP address of the sender of each ARP packet until the deadline."""
+    """Yield the Ethernet and IP address of the sender of each ARP packet.
+
+    deadline: end, in seconds of time.monotonic().
+    """
     while (left := deadline - time.monotonic()) > 0:
         wire.settimeout(left)
         try:

@@ -84,7 +84,9 @@ class RealNode:
     def instance(self, local: Host, tools: Tools, label: str) -> NodeInstance:
         """Return an instance that is the node itself: its commands run directly on the node.
 
-        local: this machine.
+        local: this machine, where the commands are started.
+        tools: the programs of nearmetal on this machine; nm-box connects to the node.
+        label: label of the instance.
         """
         return NodeInstance(
             label=label,

@@ -100,7 +100,11 @@ def _with_imports(catalog: Catalog, imports: Container[str]) -> Catalog:
 
 
 def _text(text_of: Callable[[str], str], file: str, top: Located, at: Path) -> str | None:
-    """Return the text of a file. If it cannot be read, add a mistake at `at` and return None."""
+    """Return the text of a file of a series. If it cannot be read, add a mistake and return None.
+
+    text_of: returns the text of a file, or raises OSError or UnicodeDecodeError.
+    top, at: the series file, and the path of the key in it that names the file, where the mistake is reported.
+    """
     try:
         return text_of(file)
     except OSError as e:

@@ -140,7 +140,10 @@ class RestartEvent:
         return port
 
     def _begin(self, instance: Instance, argv: Sequence[str], name: str, stack: ExitStack) -> Process:
-        """Start a program in an instance until the stack is closed."""
+        """Start a program in an instance. It is killed when the stack is closed.
+
+        name: name of the program's step, by which its output file is called.
+        """
         output = self._output(name)
         process = self.host.start(instance.command(argv), stdout=output, stderr=output, cwd=Path("/"))
         stack.callback(process.kill)

@@ -170,7 +170,10 @@ def verified_rows(rows: tuple[Row, ...], *, ok: bool, expected: str, found: str)
 
 
 def _value(metric: MetricSpec, texts: Mapping[str | None, str]) -> float | str:
-    """Return the metric's number, or why there is none."""
+    """Return the metric's number, or why there is none.
+
+    texts: what the program wrote, by name of file; the key None is its standard output.
+    """
     text = texts.get(metric.file)
     if text is None:
         return f"metric '{metric.name}': the program wrote no file {metric.file}"

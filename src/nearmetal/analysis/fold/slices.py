@@ -443,8 +443,11 @@ def row_medians(table: FloatArray, lengths: IntArray) -> FloatArray:
 
 
 def row_middles(table: FloatArray, lengths: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the lower and the upper of the two middle entries of each row in ascending order. Both are the
-    same entry if the row has an odd number of entries. See row_medians() for the arguments."""
+    """Return the lower and the upper of the two middle entries of each row, once it is sorted. Both are the
+    same entry if the row has an odd number of entries.
+
+    table, lengths: as in row_medians().
+    """
     ordered = np.sort(table, axis=1)  # nan stays at the end
     rows = np.arange(lengths.size)
     return ordered[rows, (lengths - 1) // 2], ordered[rows, lengths // 2]

@@ -52,7 +52,8 @@ class Finding:
 
 
 def check_paper(paper: Published) -> tuple[Finding, ...]:
-    """Return every statement of a paper that does not follow, in the order of its file."""
+    """Return every statement of a paper that does not follow from its own printed figures, in the order of
+    its file."""
     return (
         *_out_of_range(paper),
         *(f for d in paper.derivations if (f := _derived(paper, d)) is not None),

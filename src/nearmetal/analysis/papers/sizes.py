@@ -36,7 +36,7 @@ class Sizes:
     shares: Mapping[str, float]
 
     def words(self, printed: Printed) -> str:
-        """Return the choice as a sentence.
+        """Return the chosen classes and links as a sentence, beside what the paper printed.
 
         printed: must contain every chosen kernel.
         """

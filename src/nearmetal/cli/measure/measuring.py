@@ -106,7 +106,7 @@ def resume_measuring(found: ResultsDirectory, options: RunOptions, fleet: Fleet 
     """Resume a run and show its result, or with --dry-run its plan. Returns the exit code.
 
     A run that needs no further round starts nothing, and says how to go on.
-    fleet: as in measure().
+    fleet: workers that run the rounds; None if this process does.
     """
     study, most = frozen_study(found), options.max_blocks
     _same_margin(study, options.margin, found)

@@ -177,7 +177,10 @@ class External(Protocol):
     def costs(self, method: Method) -> Costs: ...
 
     def needs(self, host: Host) -> Mapping[str, str]:
-        """Return Saved.own for a checkpoint that is made now.
+        """Return what the restore of a checkpoint that is made now will need to know of this instance
+        (Saved.own), by name.
+
+        host: the machine on which the instance runs.
 
         Raises UsageError if the instance does not run.
         """

@@ -36,7 +36,10 @@ class Parents:
 
 
 def _hierarchies(root: Path) -> dict[str, Mount]:
-    """Return the mount of control groups by controller ('unified' for version 2)."""
+    """Return the mount of control groups by controller ('unified' for version 2).
+
+    root: root directory of the machine.
+    """
     found: dict[str, Mount] = {}
     for mount in own_mounts(root):
         if mount.kind == "cgroup":

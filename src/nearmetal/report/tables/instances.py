@@ -217,6 +217,9 @@ def printed_json(
 ) -> list[JsonValue]:
     """Return as JSON each value that a paper printed about its instances, with our value in the same unit;
     null if we have none.
+
+    places: our arm, by the paper's name for it.
+    counted: what was counted in our instances, one entry for each arm.
     """
     ours = {f.arm: f for f in counted}
     out: list[JsonValue] = []

@@ -174,7 +174,7 @@ def _wrong(
 
 
 def _values(results: dict[str, str]) -> dict[str, float]:
-    """Return values by metric, in base units. HPCC prints -1 for a metric that it did not measure."""
+    """Return values by metric, in base units, without those for which HPCC prints -1: it did not measure them."""
     read = ((figure, number(results.get(figure.key, ""))) for figure in _FIGURES)
     return {f.name: value * f.scale for f, value in read if value is not None and value > 0}
 
