@@ -103,7 +103,7 @@ def _text(text_of: Callable[[str], str], file: str, top: Located, at: Path) -> s
     """Return the text of a file of a series. If it cannot be read, add a mistake and return None.
 
     text_of: returns the text of a file, or raises OSError or UnicodeDecodeError.
-    top, at: the series file, and the path of the key in it that names the file, where the mistake is reported.
+    top, at: the series file, and the path of the key in it that names the file; a mistake is reported there.
     """
     try:
         return text_of(file)

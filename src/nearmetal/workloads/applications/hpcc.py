@@ -174,7 +174,8 @@ def _wrong(
 
 
 def _values(results: dict[str, str]) -> dict[str, float]:
-    """Return values by metric, in base units, without those for which HPCC prints -1: it did not measure them."""
+    """Return values by metric, in base units. Metrics that HPCC did not measure, for which it prints -1, are
+    left out."""
     read = ((figure, number(results.get(figure.key, ""))) for figure in _FIGURES)
     return {f.name: value * f.scale for f, value in read if value is not None and value > 0}
 
