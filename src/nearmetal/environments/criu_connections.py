@@ -36,8 +36,11 @@ done
 """
 
 _WAIT = """#!/bin/sh
-[ "$CRTOOLS_SCRIPT_ACTION" != {moment} ] || read -r line <{hold}
+[ "$CRTOOLS_SCRIPT_ACTION" != {moment} ] || timeout {limit} sh -c 'read -r line <"$1"' sh {hold}
 """
+_LONGEST_WAIT = 3600
+"""Seconds after which the script gives up. It would wait for ever if nearmetal was killed before the script
+has opened the FIFO."""
 
 
 def connection_options(request: InstanceRequest, directory: Path) -> tuple[str, ...]:
@@ -88,7 +91,7 @@ def waiting_options(hold: Path, directory: Path, moment: str = "post-setup-names
         none of its processes: CRIU reads memory only then. A restore without namespaces has only pre-restore.
     """
     file = directory / "wait"
-    file.write_text(_WAIT.format(moment=moment, hold=shlex.quote(str(hold))))
+    file.write_text(_WAIT.format(moment=moment, hold=shlex.quote(str(hold)), limit=_LONGEST_WAIT))
     file.chmod(0o755)
     return ("--action-script", str(file))
 

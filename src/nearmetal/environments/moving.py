@@ -146,8 +146,8 @@ class Together:
     """Synchronizes the moves of several guests. Each move is made by its own thread.
 
     No guest is saved before all guests are stopped, and no guest continues before all are restored. If one
-    move fails, all guests continue at their sources. A guest of libvirt whose source has ended by then is
-    lost; its error says so.
+    move fails, all guests continue at their sources. A guest whose source has ended by then (of libvirt) or
+    can no longer go on (of Xen) is lost; its error says so.
     """
 
     def __init__(self, guests: int) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from ...errors import RunError, UnavailableError
@@ -45,6 +46,7 @@ _STATUS = re.compile(r"^nm-(saved|read) (\d+)$", re.MULTILINE)
 _DETAIL = re.compile(r"^(?:[\w:-]+: (?:debug|detail|progress): |nm-)[^\n]*\n?", re.MULTILINE)
 SAVE = """\
 trap '' PIPE
+umask 077
 name=$1 config=$2 gate=$3
 {
     xl -vvv save -p "$name" /proc/self/fd/3 "$config" 3>&1 >&2
@@ -110,20 +112,21 @@ def migrated(host: Host, tools: Tools, guest: XenInstance, to: MoveRequest) -> I
             taken_place(host, tools, there.seat, environment.attachment)
             first, *others = domain.interfaces
             domain = replace(domain, interfaces=(replace(first, bridge=at_seat(there.seat)), *others))
-        move = _Move(guest=guest, to=to, domain=domain, state=state)
+        settle = partial(set_cpu_use, xl, facts.scheduler, there, domain)
+        move = _Move(guest=guest, to=to, domain=domain, state=state, settle=settle)
         config = at.write(f"{there.label}.cfg", config_text(domain))
         stack.callback(at.host.run, ["rm", "-f", config], timeout=_SHORT)
+        stack.callback(xl.destroy, f"{guest.domain.name}{AWAY}")
         stack.callback(move.end)
         try:
             figures = move.made(config)
         except RunError as e:
             runs, lost = move.continue_source()
             raise not_moved(e, None, to.method, runs=runs, lost=lost) from e
-        done = time.monotonic()
+        done = figures.resumed - realtime
         try:
             xl.destroy(guest.domain.name)
             removed = time.monotonic()
-            set_cpu_use(xl, facts.scheduler, there, domain)
             stack.enter_context(console_read(at.host, xl, there.label, state))
             with GuestLine(guest.socket, lambda: _closed(guest.process)) as agent:
                 ahead = agent.clocks(tries=1)
@@ -144,6 +147,7 @@ class _Move:
 
     domain: its configuration at the destination.
     state: directory of the instance on this machine.
+    settle: pins the guest at its destination and sets its share of the CPUs.
     committed: whether the guest may have run at its destination. From then on it must not continue at its
         source.
     """
@@ -152,6 +156,7 @@ class _Move:
     to: MoveRequest
     domain: DomainConfig
     state: Path
+    settle: Callable[[], None]
     committed: bool = field(default=False, init=False)
     _seen: dict[str, float] = field(default_factory=dict, init=False)
     _late: float = field(default=0.0, init=False)
@@ -180,6 +185,7 @@ class _Move:
             if program.poll() != 0:
                 raise self._failure()
         now = time.time()
+        self.settle()
         return self._figures(requested, self._seen.get(_TOOK, now), self._seen.get(_STARTED, now))
 
     def _saved(self, config: str, requested: float) -> MoveFigures:
@@ -202,7 +208,8 @@ class _Move:
                 raise self._failure()
             completed = time.time()
             if offline:
-                xl.restore(file, to.time_limit)
+                xl.restore(file, max(1.0, self._late - time.monotonic()))
+            self.settle()
             if to.together is not None:
                 to.together.meet(to.time_limit)
             self.committed = True
