@@ -56,6 +56,7 @@ restore)
     [ "$1" = -p ] || exit 2
     fault slow && exec sleep 30
     cat "$2" >../stream
+    [ ! -f "$2" ] || stat -c %a "$2" >../mode
     fault restore && say "libxl: error: libxl_create.c:1:Domain 2:unable to add vif devices" && exit 3
     echo --p--- >"$(name_of ../stream)"
     ;;

@@ -170,6 +170,12 @@ def test_a_guest_goes_on_under_the_name_and_at_the_seat_of_its_destination(
         assert "mac=02:00:00:00:00:01" in stream and "bridge=line:169.254.1.1/30" in stream
         assert moved.total > 0 and 0 <= moved.stopped <= moved.total and moved.downtime is None
         assert moved.sent == (place.directory / "stream").stat().st_size > 0
+        if method is Method.OFFLINE:
+            mode = (place.directory / "mode").read_text().strip()
+            assert mode == "600", "the file has the memory of the guest"
+        did = [call.partition(" ")[0] for call in (place.directory / "calls").read_text().splitlines()]
+        if method is not Method.PRECOPY:
+            assert did.index("vcpu-pin") < did.index("unpause"), "it never runs on other CPUs"
         frozen = {Phase.FREEZE} if method is not Method.PRECOPY else set()
         assert set(moved.phases.seconds) >= {Phase.CONNECT, Phase.COPY, Phase.RESTORE, Phase.REMOVAL} | frozen
         assert next(s.name for s in now.sources if s.name.startswith("xen.")) == "xen.vm"
