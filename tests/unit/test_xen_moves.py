@@ -33,7 +33,8 @@ from nearmetal.subjects.migrate import Migrate
 from nearmetal.testing.fake_host import FakeProcess
 
 FAKE = Path(__file__).with_name("fake_xl.sh")
-HERE, THERE = "nearmetal-3f9a1c-0-a", "nearmetal-3f9a1c-0-b"
+# Not the form of a run's label: a run that starts beside these tests must not end their processes.
+HERE, THERE = "nearmetal-xenmoves-0-a", "nearmetal-xenmoves-0-b"
 RUNS = "-b----"
 TOOLS = Tools(directory=Path("/tools"))
 CLOCKS = Clocks(monotonic=7, realtime=0, error=1)
