@@ -54,7 +54,6 @@ LINES = {
     "list names them": "list",
     "man": "man",
     "migrate": "migrate --help",
-    "migrate xl:NAME for a domain of your own": "migrate --help",
     "papers": "papers",
     "papers --schema": "papers --schema",
     "papers lists": "papers",

@@ -23,7 +23,7 @@ def resume_line(directory: Path | str) -> str:
 
 
 TRY_SECONDS = 90
-"""Default time limit of the command `nearmetal try`, in seconds."""
+"""Default time limit of the command try, in seconds."""
 
 
 def try_line(directory: Path | str) -> str:
