@@ -123,6 +123,8 @@ def test_a_dry_run_builds_nothing(tmp_path: Path) -> None:
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     plan = json.loads(nearmetal(env, "image", "build", NAME, "--dry-run", "--json").stdout)
     assert plan["name"] == NAME and plan["archives"] and plan["suite"] != "host"
+    shown = nearmetal(env, "image", "build", "debian-ocean", "--dry-run").stdout
+    assert "pip       veros==1.7.0" in shown and "python3-pip" in shown
     assert not (tmp_path / "nearmetal").exists()
 
 

@@ -13,6 +13,7 @@ from ..errors import UsageError
 from ..host import LocalHost
 from ..images import builtin_definition, builtin_names, find_image, known_names, require_image
 from ..images.build import build as _build
+from ..images.build import wanted_packages
 from ..images.find import known_definition
 from ..images.forms import Form, in_form
 from ..images.importing import import_image as _import
@@ -41,6 +42,7 @@ class BuildPlan:
     suite: release of the distribution.
     variant: set of packages to start from.
     packages: further packages.
+    pip: Python packages with their versions.
     archives: the archives that packages come from, as lines of sources.list.
     """
 
@@ -48,6 +50,7 @@ class BuildPlan:
     suite: str
     variant: str
     packages: tuple[str, ...]
+    pip: tuple[str, ...]
     archives: tuple[str, ...]
 
 
@@ -61,7 +64,8 @@ def plan_build(name: str, file: Path | None = None) -> BuildPlan:
         name=name,
         suite=resolved_suite(host, definition),
         variant=definition.variant.value,
-        packages=definition.packages,
+        packages=wanted_packages(definition),
+        pip=definition.pip,
         archives=archive_lines(host, definition),
     )
 

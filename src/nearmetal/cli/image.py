@@ -48,7 +48,7 @@ def build(
     """Build an image from its definition, if it is not there yet."""
     if dry_run:
         plan = asdict(plan_build(name, file))
-        lines = (f"{k:<10}{', '.join(v) if isinstance(v, tuple) else v}" for k, v in plan.items())
+        lines = (f"{k:<10}{', '.join(v) if isinstance(v, tuple) else v}" for k, v in plan.items() if v)
         show(plan, lines, json=json)
         return ExitCode.DONE
     with View(quiet=json) as view:

@@ -101,6 +101,12 @@ def require_builder(host: Host) -> None:
         )
 
 
+def wanted_packages(definition: ImageDefinition) -> tuple[str, ...]:
+    """Return the packages that a build asks for, each once: those of the definition, and those that pip needs
+    if there are Python packages."""
+    return tuple(dict.fromkeys((*definition.packages, *(NEEDED if definition.pip else ()))))
+
+
 def build_argv(host: Host, definition: ImageDefinition, work: Path, kept: Path, suite: str) -> list[str]:
     """Return the command line that builds the tree of an image: work/tree for root, work/tree.tar for other
     users.
@@ -110,8 +116,7 @@ def build_argv(host: Host, definition: ImageDefinition, work: Path, kept: Path, 
     """
     root = host.is_root()
     options = [f"--variant={definition.variant}", f"--format={'directory' if root else 'tar'}"]
-    wanted = dict.fromkeys((*definition.packages, *(NEEDED if definition.pip else ())))
-    if wanted:
+    if wanted := wanted_packages(definition):
         options.append(f"--include={','.join(wanted)}")
     options += pip_options(definition.pip)
     if packages := shlex.join(str(p) for p in sorted(kept.glob("*.deb"))):
