@@ -17,6 +17,8 @@ from tests.patience import until
 from tests.system.engine_runs import FORCE, NEARMETAL, directory, records
 from tests.system.hosts import Hosts, hosts
 
+from nearmetal.host.runtime import SHORT_PARENT
+
 pytestmark = [pytest.mark.apart]
 STUDY = """\
 name: two-nodes
@@ -149,6 +151,7 @@ def test_a_killed_run_ends_its_ranks_and_clean_removes_its_files(machines: Hosts
     assert on_head(machines, tmp_path, "clean").returncode == 0
     after = json.loads(on_head(machines, tmp_path, *words, "--dry-run").stdout)["nodes"]
     assert not any(label in item["name"] for node in after.values() for item in node["found"])
+    assert not list(SHORT_PARENT.glob(f"{label}*")), "the sockets of ssh are gone too"
 
 
 def test_a_node_that_cannot_be_used_is_named(machines: Hosts, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from nearmetal.environments import storage
 from nearmetal.environments.storage import device_user, mounted_once, volume, why_not
 from nearmetal.errors import RunError, TrialFailedError
-from nearmetal.host import Completed, namespaces
+from nearmetal.host import Completed, leftovers, namespaces, runtime
+from nearmetal.host.leftovers import LeftoverKind
 from nearmetal.host.runtime import note_outside, noted_outside
 from nearmetal.model.study import Storage, StorageKind
 from nearmetal.node.storage import mounted_at
@@ -135,6 +136,19 @@ def test_a_disk_whose_partition_is_held_is_in_use(tmp_path: Path, monkeypatch: p
     files = {f"{part}/dev": "8:1\n", "/proc/self/mountinfo": MOUNTS, "/proc/swaps": "Filename\n"}
     assert device_user(FakeHost(files=files), "8:0") == "held by dm-0"
     assert device_user(FakeHost(files=files), "8:16") is None
+
+
+def test_what_was_noted_anywhere_in_a_scratch_directory_is_found_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (runtime, leftovers):
+        monkeypatch.setattr(module, "runtime_directory", lambda: tmp_path / "run")
+    own, outside = tmp_path / "run" / "nearmetal-0123ab" / "node-0", tmp_path / "nearmetal-0123ab-node-0-ssh"
+    for directory in (own, outside):
+        directory.mkdir(parents=True)
+    note_outside(own, outside)
+    found = leftovers.find("nearmetal-0123ab")
+    assert [item.detail for item in found if item.kind is LeftoverKind.STORAGE] == [str(outside)]
 
 
 def test_notes_of_what_stands_elsewhere(tmp_path: Path) -> None:

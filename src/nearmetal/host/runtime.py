@@ -127,9 +127,12 @@ def note_outside(scratch: Path, path: Path) -> None:
 
     The note makes it possible to find the directory after a kill -9.
 
+    scratch: scratch directory of the run, or a directory in it.
     path: directory whose name begins with the run's label and contains no newline.
     """
-    with (scratch / OUTSIDE).open("a", encoding="utf-8", errors="surrogateescape") as file:
+    # It is looked for in the scratch directories of runs, not below them.
+    run = next((d for d in (scratch, *scratch.parents) if d.parent == runtime_directory()), scratch)
+    with (run / OUTSIDE).open("a", encoding="utf-8", errors="surrogateescape") as file:
         file.write(f"{path}\n")
 
 
