@@ -1,7 +1,7 @@
 /* nm-box reap -- COMMAND: runs a daemon, and reaps its orphaned descendants as soon as they end. The daemon
  * waits for the end of processes that it has put into the background. Without this they would be reaped by
  * the first process of the container, which often does it late or not at all. nm-box reap ends like the
- * daemon, and before that reaps the processes that end with it. */
+ * daemon, and before that reaps the processes that end with it. If it is killed, the daemon is killed too. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -40,8 +40,10 @@ int reap_main(int argc, char **argv) {
     pid_t child = fork();
     if (child < 0)
         die("fork", *command);
-    if (child == 0)
+    if (child == 0) {
+        die_with_parent(); /* else CRIU would finish a restore that was said to have failed */
         execute(command);
+    }
     for (;;) {
         /* The child is not reaped here, since fetch_last() reaps the daemon. */
         siginfo_t ended = {.si_pid = 0};

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.patience import until
 
 from nearmetal.environments import Tools
 from nearmetal.errors import RunError
@@ -30,6 +31,15 @@ def test_background_processes_of_a_daemon_are_reaped(tools: Tools) -> None:
     nothing = HOST.run(reap, timeout=600)
     assert nothing.returncode == 111
     assert str(find_error_line(nothing.stderr)) == "nm-box: reap needs a command (reap)"
+
+
+def test_a_daemon_does_not_outlive_its_reaper(tools: Tools) -> None:
+    argv = [tools / "nm-box", "reap", "--", "sh", "-c", "echo $$; exec sleep 3600"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as reaper:
+        assert reaper.stdout is not None
+        daemon = int(reaper.stdout.readline())
+        reaper.kill()
+        until(lambda: not Path(f"/proc/{daemon}/exe").exists(), "the end of the daemon")
 
 
 def test_a_process_of_others_is_watched_and_ended() -> None:

@@ -139,7 +139,8 @@ class EarlyRestore:
         self._kept.callback(process.kill)
 
         def go_on() -> Process:
-            os.write(gate, b"\n")
+            if process.poll() is None:  # else CRIU, which may have outlived it, would restore what is lost
+                os.write(gate, b"\n")
             return process
 
         self._begun = go_on
