@@ -13,8 +13,8 @@
  *
  * From host to guest: RUN starts a command (working directory, number of arguments, arguments, environment
  * variables; each text ends with a zero byte); IN is a part of its standard input, IN_END the end of it;
- * SIGNAL sends a signal (1 byte); DROP says that nobody waits for the command any more; PING is answered by
- * PONG.
+ * SIGNAL sends a signal (1 byte); DROP says that the host no longer waits for the command; PING is answered
+ * by PONG.
  *
  * From guest to host: OUT and ERR are parts of standard output and error; ENDED is the wait status of the
  * command (4 bytes); HELLO is JSON, sent once when the agent is ready; PONG holds the guest's CLOCK_MONOTONIC

@@ -230,8 +230,8 @@ static double iterate(Cg *s, double *rest) {
     return classes[s->class].shift + 1 / xz;
 }
 
-/* Do planted extra work: steps with one matrix product each, of which an outer iteration has 26. x is not
- * changed. */
+/* Do planted extra work: `steps` steps with one matrix product each. An outer iteration has 26 such steps.
+ * x is not changed. */
 static void extra_steps(Cg *s, long steps) {
     double rho = 0;
     for (long step = 0; step < steps; step++) {

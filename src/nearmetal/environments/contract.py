@@ -156,7 +156,7 @@ class Instance(Protocol):
         instruction inside, and for virtual machines FIRST_COMMAND, which follows it. Empty without a first
         process.
     cgroups: directories of its control groups: one per controller in version 1, {'unified': directory} in
-        version 2; empty if it has none.
+        version 2. Empty for an instance without control groups.
     """
 
     @property

@@ -58,9 +58,10 @@ def smallest_alpha(
     """Return the p value of Holm's column: the smallest alpha at which d gives a material or equivalent
     verdict, at most 1; None before the first look and for an inconsistent cell.
 
-    The result is the smallest p_n / share_n over the looks, for the verdict of the cell, or for the verdict
-    with the smallest result if the cell has none. It assumes that looks do not pass on what they leave
-    unspent. The interval in the report uses this alpha, too, so it may give a verdict at a smaller alpha.
+    The result is the smallest p_n / share_n over the looks, for the verdict of the cell. For a cell without a
+    verdict, it is the smallest of the results for all verdicts. It assumes that looks do not pass on what
+    they leave unspent. The interval in the report uses this alpha, too, so it may give a verdict at a smaller
+    alpha.
 
     d, numbers: see looks.look_and_carry.
     verdict: the verdict of the cell.

@@ -31,7 +31,7 @@ class Tree:
 
     links: name of a symbolic link -> its target.
     directories: name of a directory -> its mode.
-    full: names of the directories that are not empty and of which an overlay is mounted.
+    full: names of the directories that are not empty. An overlay is mounted over each of them.
     """
 
     root: Path

@@ -98,7 +98,7 @@ def describe(host: Host, processes: Sequence[int]) -> dict[str, JsonValue]:
 def compare(machine: Mapping[str, JsonValue], host: Host, memory: int) -> Iterator[Finding]:
     """Compare this machine with a description, and yield the result of each check.
 
-    machine: description from describe(); empty if the checkpoint has none.
+    machine: description from describe(); empty for a checkpoint without one.
     memory: size in bytes of the memory that the instance needs.
     """
     if not machine:
@@ -266,8 +266,8 @@ def address(text: str, family: int) -> str:
 
 
 def build_id(path: Path) -> str:
-    """Return the build ID of a 64-bit little-endian ELF file in hexadecimal; empty if it has none, or for
-    other files."""
+    """Return the build ID of a 64-bit little-endian ELF file in hexadecimal. Empty for a file without
+    a build ID and for other kinds of files."""
     with contextlib.suppress(OSError, struct.error), path.open("rb") as file:
         head = file.read(64)
         if head[:6] != b"\x7fELF\x02\x01":

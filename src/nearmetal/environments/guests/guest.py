@@ -315,7 +315,7 @@ def command_line(
 
     root, port, upper, swap: values of nm.root, nm.port, nm.upper and nm.swap; empty to omit the parameter.
     consoles: values of console=.
-    place: network interface of the guest; None if it has none.
+    place: network interface of the guest; None for a guest without one.
     more: further parameters.
     Raises UnavailableError if the line is longer than a kernel accepts, or a parameter contains a space or a
     quotation mark.

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from ...errors import RunError
 from ...host.guest_line import GuestLine
 from ...lifecycle import CopyRound, Method, NotConvergedError, Phase, PhaseTimes
-from ...model.study import Attachment
+from ...model.study import Attachment, Environment
+from ..contract import Unavailable
 from ..moving import Moved
 from .guest import GuestInstance
 
@@ -21,6 +22,16 @@ CARRIED = (
 )
 """Attachments with which a guest can be moved to another seat. On a network, the guest or its hypervisor
 announces its MAC address there, so the switches or bridges send its packets to the new place."""
+
+
+def not_carried(environment: Environment) -> Unavailable | None:
+    """Return why the network of an environment would not find a guest at another seat; None if it would."""
+    if environment.attachment in CARRIED:
+        return None
+    return Unavailable(
+        reason=f"attachment {environment.attachment.value} does not find a guest at another address",
+        remedy="attachment: veth-bridge",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -171,7 +171,7 @@ def planned(
     The helpers are the multiplexer of its agent's connection and, if its root directory is not on a disk,
     virtiofsd.
     state: directory of the instance for sockets and logs.
-    place: network interface of the guest; None if it has none.
+    place: network interface of the guest; None for a guest without one.
     wire: what the interface is connected to.
     incoming: whether QEMU waits for the state of a guest instead of booting.
 

@@ -22,7 +22,7 @@ from ...model.environments.image import HOST
 from ...model.study import Environment
 from ..contract import Instance, InstanceRequest, Tools, Unavailable
 from ..guests.guest import GuestInstance, console_words, ended_words, how_far
-from ..guests.moves import CARRIED, moved_as, not_moved, phases_of
+from ..guests.moves import moved_as, not_carried, not_moved, phases_of
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from ..moving import Moved, MoveRequest
 from ..program import read_log
@@ -103,12 +103,7 @@ def unmovable(environment: Environment, method: Method) -> Unavailable | None:
         return Unavailable(
             reason="what snapshot keeps stays in a file of the first QEMU", remedy="snapshot: false"
         )
-    if environment.attachment not in CARRIED:
-        return Unavailable(
-            reason=f"attachment {environment.attachment.value} does not find a guest at another address",
-            remedy="attachment: veth-bridge",
-        )
-    return None
+    return not_carried(environment)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from ...host.processes.running import running_program
 from ...lifecycle import Method, NotConvergedError
 from ...model.study import Environment
 from ..contract import Tools, Unavailable
-from ..guests.moves import CARRIED, MoveFigures, moved_as, not_moved, phases_of
+from ..guests.moves import MoveFigures, moved_as, not_carried, not_moved, phases_of
 from ..guests.tap import taken_place
 from ..moving import Moved, MoveRequest
 from ..program import read_log
@@ -81,12 +81,7 @@ def unmovable(environment: Environment, method: Method) -> Unavailable | None:
             " writes to",
             remedy="xen: {type: pvh}, or method stream",
         )
-    if environment.attachment not in CARRIED:
-        return Unavailable(
-            reason=f"attachment {environment.attachment.value} does not find a guest at another address",
-            remedy="attachment: veth-bridge",
-        )
-    return None
+    return not_carried(environment)
 
 
 @contextmanager
