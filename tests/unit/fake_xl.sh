@@ -55,10 +55,12 @@ save)
 restore)
     [ "$1" = -p ] || exit 2
     fault slow && exec sleep 30
-    cat "$2" >../stream
+    cat "$2" >"../stream.$$" # guests of one job are restored at the same time
+    name=$(name_of "../stream.$$")
+    mv "../stream.$$" ../stream
     [ ! -f "$2" ] || stat -c %a "$2" >../mode
     fault restore && say "libxl: error: libxl_create.c:1:Domain 2:unable to add vif devices" && exit 3
-    echo --p--- >"$(name_of ../stream)"
+    echo --p--- >"$name"
     ;;
 migrate)
     [ "$1 $2 $3" = "-s  -C" ] || exit 2
