@@ -15,15 +15,27 @@ from tests.system.test_quick import left_behind, nearmetal
 pytestmark = [pytest.mark.more, pytest.mark.beside]
 
 PROGRAM = "#!/bin/sh\nsleep 0.02\n"
+STUDY = """\
+name: two-rounds
+environments:
+  native: {backend: native, placements: [one]}
+  namespaces: {backend: namespaces, placements: [one]}
+placements: {one: {instances: 1, tasks: 1}}
+workloads: {nap: {command: [./program.sh]}}
+design: {baseline: native}
+"""
+TWO_ROUNDS = ["run", "study.yaml", "--max-blocks", "2", "--time", "20s"]
+"""Measures too little for any verdict, so that a result suggests how to go on."""
 ONLY_NATIVE = "#!/bin/sh\ncase $(hostname) in nm*) echo 'no licence here' >&2; exit 3;; esac\nsleep 0.02\n"
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    """A directory where instances have one of their own, with two programs."""
+    """A directory where instances have one of their own, with two programs and a study."""
     for name, text in (("program.sh", PROGRAM), ("only-native.sh", ONLY_NATIVE)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
+    (tmp_path / "study.yaml").write_text(STUDY)
     return tmp_path
 
 
@@ -131,8 +143,7 @@ def suggested(text: str) -> list[list[str]]:
 
 def test_every_suggested_command_runs_as_it_is_printed(here: Path) -> None:
     results = here / "results of a friend"
-    asked = ["weigh", "native", "namespaces", "--time", "5s", "--results", str(results)]
-    said = nearmetal(*asked, "--", "./program.sh", cwd=here)
+    said = nearmetal(*TWO_ROUNDS, "--results", str(results), cwd=here)
     (run,) = results.iterdir()
     texts = [
         said.stdout,
@@ -149,9 +160,7 @@ def test_every_suggested_command_runs_as_it_is_printed(here: Path) -> None:
 
 
 def test_resume_shows_the_rounds_to_come(here: Path) -> None:
-    measured = nearmetal(
-        "weigh", "native", "namespaces", "--time", "5s", "--json", "--", "./program.sh", cwd=here
-    )
+    measured = nearmetal(*TWO_ROUNDS, "--json", cwd=here)
     done = json.loads(measured.stdout)["blocks"]
     plan = json.loads(nearmetal("resume", "--dry-run", "--json", cwd=here).stdout)
     assert done > 0 and plan["blocks"][0]["number"] == done + 1
