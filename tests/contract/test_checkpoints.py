@@ -96,7 +96,7 @@ class Rig:
         )
         with holding(instance.pid) as held:
             output = self.images.parent / "dump.err"
-            start_dump(HOST, self.tools, self.request.label, argv, self.images, output).finish()
+            start_dump(HOST, self.tools, instance, argv, self.images, output).finish()
             assert await_ends(held, 600) == 0
 
     def read(self) -> tuple[int, ...]:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal.environments import Criu, Dump, InstanceRequest, Tools, Unavailable, criu
+from nearmetal.environments import Criu, Dump, InstanceRequest, Tools, Unavailable, criu, criu_restoring
 from nearmetal.environments.criu import (
+    RunningDump,
     bound_to_tool,
     dump_argv,
     external_mounts,
     refuses,
-    restoring_from,
     script,
 )
 from nearmetal.environments.criu_images import (
@@ -28,6 +28,7 @@ from nearmetal.environments.criu_images import (
     read_pagemap,
     read_statistics,
 )
+from nearmetal.environments.criu_restoring import restoring_from
 from nearmetal.environments.native import Native
 from nearmetal.environments.program import ProgramInstance, read_pid
 from nearmetal.errors import RunError
@@ -250,15 +251,41 @@ def test_an_error_of_a_lazy_restore_without_a_fetcher_is_no_loss_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The program that fetches memory ends when it has fetched everything."""
-    monkeypatch.setattr(criu, "_LOOK_AT_CRIU", 0.02)
-    monkeypatch.setattr(criu, "_END_SECONDS", 0.1)
+    monkeypatch.setattr(criu, "LOOK_AT_CRIU", 0.02)
+    monkeypatch.setattr(criu_restoring, "_END_SECONDS", 0.1)
     assert restore_lazily(tmp_path / "a", HARMLESS, "sleep 0.3; echo $!") > 0
     with pytest.raises(RunError, match="the program that fetches its memory has ended"):
         restore_lazily(tmp_path / "b", LOST, "sleep 600; echo $!")
 
 
 def test_a_criu_that_has_lost_memory_is_not_waited_for(tmp_path: Path) -> None:
-    assert restore_lazily(tmp_path / "a", LOST, "echo $!") < criu._END_SECONDS
+    assert restore_lazily(tmp_path / "a", LOST, "echo $!") < criu_restoring._END_SECONDS
+
+
+def test_a_dump_is_not_waited_for_if_its_instance_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CRIU, which traces it, would wait forever. It kills the instance itself after the last file."""
+    monkeypatch.setattr(criu, "LOOK_AT_CRIU", 0.02)
+    killed = subprocess.Popen(["sleep", "600"])
+    killed.kill()
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
+    output = tmp_path / "output"
+    for pid, written, seconds in (
+        (killed.pid, False, 60.0),
+        (killed.pid, True, 0.2),
+        (os.getpid(), False, 0.2),
+    ):
+        (inventory := tmp_path / "inventory.img").unlink(missing_ok=True)
+        if written:
+            inventory.touch()
+        process = LocalHost().start(["sleep", "600"], stdout=output, stderr=output)
+        begin = time.monotonic()
+        with pytest.raises(RunError, match="no checkpoint") as raised:
+            RunningDump(process, pid, tmp_path, output).finish(seconds)
+        assert ("the first process of the instance has ended" in raised.value.what) == (seconds == 60.0)
+        assert time.monotonic() - begin < 50.0 and process.poll() is not None
+    killed.wait()
 
 
 def test_what_is_refused_has_a_remedy() -> None:

@@ -6,12 +6,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..errors import RunError
@@ -21,9 +20,9 @@ from ..host.processes.helper import wait_readable
 from ..lifecycle import Method
 from ..model.study import Attachment, Environment
 from .contract import Instance, InstanceRequest, Tools, Unavailable
-from .criu_images import check_images, first_error, lost_memory, statistics_of
+from .criu_images import first_error, statistics_of
 from .moving import Criu, Dump
-from .program import in_groups, log_failure, read_pid
+from .program import in_groups, log_failure
 
 METHODS = (Method.CRIU, Method.CRIU_LAZY, Method.CRIU_PAGESERVER, Method.CRIU_PRECOPY)
 """The checkpoint methods of backends that support all options of CRIU in dump_command() and restoring()."""
@@ -44,12 +43,10 @@ MOST_ROUNDS = 5
 SMALL = 8 << 20
 """Pre-copy ends after a round that wrote at most this many bytes."""
 _END_SECONDS = 10.0
-_RESTORE_OUTPUT = "restore.err"
-_CRIU_PID = "criu.pid"
-_LOOK_AT_CRIU = 0.5
-"""Seconds between two checks whether CRIU still runs. A restore fails if two checks in a row do not find
-it."""
-_LOOK_AGAIN = 0.001
+CRIU_PID = "criu.pid"
+"""Name of the file with the PID of the CRIU that restores, for container programs; see script()."""
+LOOK_AT_CRIU = 0.5
+"""Seconds between two checks whether CRIU can still succeed."""
 
 
 def dump_argv(criu: Criu, pid: int, dump: Dump, more: Sequence[str]) -> list[str]:
@@ -107,7 +104,7 @@ def script(
         recognizes a restore by the arguments: `restore`, or `swrk 3` from container programs written in Go.
     hold: FIFO from which the script reads a line before CRIU restores; None for no wait.
     """
-    first = [f"echo $$ >{shlex.quote(str(directory / _CRIU_PID))}"] if restores else []
+    first = [f"echo $$ >{shlex.quote(str(directory / CRIU_PID))}"] if restores else []
     first += [f"read -r line <{shlex.quote(str(hold))} || exit 1"] if hold is not None else []
     early = f"case $1-$2 in restore-*|swrk-3) {'; '.join(first)};; esac\n" if first else ""
     words = " ".join((shlex.join(argv), '"$@"', *map(shlex.quote, more)))
@@ -171,46 +168,84 @@ def bound_to_tool(tools: Tools, label: str, argv: Sequence[str]) -> list[str]:
     return in_groups(tools, {}, label, argv)
 
 
-@dataclass(frozen=True, kw_only=True)
+class ConfirmedFinding:
+    """Looks every LOOK_AT_CRIU seconds why CRIU cannot succeed, and relies on a reason that two checks in a
+    row have found, since CRIU may be about to notice it itself.
+
+    found: what the last check found; '' for nothing.
+    """
+
+    def __init__(self, find: Callable[[], str]) -> None:
+        self._find, self._next, self.found = find, time.monotonic() + LOOK_AT_CRIU, ""
+
+    def look(self) -> str:
+        """Check again if it is time. Return the reason if it is confirmed, and '' otherwise."""
+        if time.monotonic() < self._next:
+            return ""
+        self._next, before, self.found = time.monotonic() + LOOK_AT_CRIU, self.found, self._find()
+        return self.found if before else ""
+
+
+def _why_dump_is_stuck(pid: int, images: Path) -> str:
+    """Return why the dump of an instance will hang forever; '' if no reason is found.
+
+    CRIU waits forever for a first process that was killed while CRIU traced it: the process first waits for
+    the end of the other processes of its PID namespace, and CRIU, as their tracer, does not let them end.
+    pid: PID of the first process. CRIU itself kills it after it has written the last file, the inventory.
+    """
+    ends = processes.ends(pid) and not (images / "inventory.img").exists()
+    return "the first process of the instance has ended" if ends else ""
+
+
 class RunningDump:
     """A running dump: a CRIU process, or a container program that runs CRIU, writes an instance to files.
 
     images: directory of these files.
-    output: file with the output of the process.
     """
 
-    process: Process
-    images: Path
-    output: Path
+    def __init__(self, process: Process, pid: int, images: Path, output: Path) -> None:
+        """pid: PID of the first process of the instance.
+        output: file with the output of the process.
+        """
+        self.process, self.images, self._output = process, images, output
+        self._stuck = ConfirmedFinding(partial(_why_dump_is_stuck, pid, images))
+
+    def runs(self) -> bool:
+        """Return whether the process runs. It is killed if the dump would hang forever."""
+        if self.process.poll() is None and self._stuck.look():
+            self.process.kill()
+        return self.process.poll() is None
 
     def finish(self, most: float = SECONDS) -> None:
-        """Wait for the end of the dump, for up to `most` seconds. Raises RunError, with the first error in
-        CRIU's log, if it fails or is late; the process is then killed."""
-        with contextlib.suppress(TimeoutError):
-            self.process.wait(most)
+        """Wait for the end of the dump, for up to `most` seconds. Raises RunError, with the reason or the
+        first error in CRIU's log, if it fails or is late; the process is then killed."""
+        end = time.monotonic() + most
+        while self.runs() and (left := end - time.monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                self.process.wait(min(left, LOOK_AT_CRIU))
         status, log = self.process.poll(), self.images / DUMP_LOG
         if status != 0:
             self.process.kill()
-            why = first_error(log) or log_failure("criu", status, self.output)
+            why = self._stuck.found or first_error(log) or log_failure("criu", status, self._output)
             raise RunError(f"no checkpoint: {why}", where=str(log))
 
 
 def start_dump(
-    host: Host, tools: Tools, label: str, argv: Sequence[str], images: Path, output: Path
+    host: Host, tools: Tools, instance: Instance, argv: Sequence[str], images: Path, output: Path
 ) -> RunningDump:
-    """Start a dump of an instance with a label, and return at once. The caller must end its process.
+    """Start a dump of an instance, and return at once. The caller must end its process.
 
     argv: command line from Checkpoints.dump_command(), which writes to the directory `images`.
     output: file for the output of the process.
     """
     process = host.start(
-        bound_to_tool(tools, label, argv),
+        bound_to_tool(tools, instance.label, argv),
         stdout=output,
         stderr=output,
-        env={processes.LABEL_VARIABLE: label},
+        env={processes.LABEL_VARIABLE: instance.label},
         cwd=Path("/"),
     )
-    return RunningDump(process=process, images=images, output=output)
+    return RunningDump(process, instance.pid, images, output)
 
 
 def write_rounds(directory: Callable[[int], Path], write: Callable[[Dump], None]) -> tuple[Path, list[int]]:
@@ -244,13 +279,19 @@ def free_port() -> int:
 
 @contextmanager
 def background(
-    host: Host, label: str, argv: Callable[[int], Sequence[str]], log: Path, what: str
+    host: Host,
+    label: str,
+    argv: Callable[[int], Sequence[str]],
+    log: Path,
+    what: str,
+    why_stuck: Callable[[], str] = str,
 ) -> Iterator[Process]:
     """Run a CRIU command in the background until exit. Yields as soon as it reports that it is ready.
 
     argv: returns the command line, given the file descriptor for the report.
     log: file to which CRIU writes its log.
     what: beginning of the error message if it fails.
+    why_stuck: returns why the command will never be ready; '' if it may be.
     Raises RunError if the command ends, or is not ready within SECONDS.
     """
     reader, writer = os.pipe()
@@ -268,14 +309,15 @@ def background(
         finally:
             os.close(writer)
         try:
-            end = time.monotonic() + SECONDS
-            while not (ready := wait_readable(reader, _LOOK_AT_CRIU)):
-                if process.poll() is not None or time.monotonic() > end:
+            end, stuck = time.monotonic() + SECONDS, ConfirmedFinding(why_stuck)
+            while not (ready := wait_readable(reader, LOOK_AT_CRIU)):
+                if process.poll() is not None or stuck.look() or time.monotonic() > end:
                     break
             if not ready or not os.read(reader, 1):
-                with contextlib.suppress(TimeoutError):
-                    process.wait(_END_SECONDS)
-                why = first_error(log) or log_failure("criu", process.poll(), said)
+                if not stuck.found:
+                    with contextlib.suppress(TimeoutError):
+                        process.wait(_END_SECONDS)
+                why = stuck.found or first_error(log) or log_failure("criu", process.poll(), said)
                 raise RunError(f"{what}: {why}", where=str(log))
             yield process
         finally:
@@ -313,19 +355,20 @@ def fetching_pages(
 
 
 def lazy_dump(
-    host: Host, tools: Tools, label: str, argv: Callable[[int], Sequence[str]], images: Path
+    host: Host, tools: Tools, instance: Instance, argv: Callable[[int], Sequence[str]], images: Path
 ) -> AbstractContextManager[Process]:
-    """Run a dump until exit that leaves the memory at the source. Yields when its files are complete; the
-    dump ends when all memory has been fetched.
+    """Run a dump of an instance until exit that leaves the memory at the source. Yields when its files are
+    complete; the dump ends when all memory has been fetched.
 
     argv: returns the command line from Checkpoints.dump_command(), given the descriptor Dump.ready.
     """
     return background(
         host,
-        label,
-        lambda ready: bound_to_tool(tools, label, argv(ready)),
+        instance.label,
+        lambda ready: bound_to_tool(tools, instance.label, argv(ready)),
         images / DUMP_LOG,
         "no checkpoint",
+        partial(_why_dump_is_stuck, instance.pid, images),
     )
 
 
@@ -350,99 +393,3 @@ class RestoresByCriu:
         """See moving.HoldsConnections."""
         del request
         return ()
-
-
-def restorer(
-    tools: Tools, request: InstanceRequest, groups: Sequence[Path], *, apart: bool = False
-) -> list[str]:
-    """Return the command prefix for a program that restores an instance.
-
-    The program and the restored processes are killed when nearmetal dies. They are put into the control
-    groups and on the CPUs of the request. Zombies are reaped at once, even if PID 1 of the machine does not.
-    apart: whether the program gets its own PID and network namespaces.
-    """
-    words = [tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", request.label]
-    if request.cpus:
-        words += ["--cpus", ",".join(map(str, request.cpus))]
-    for group in groups:
-        words += ["--cgroup", str(group)]
-    separate = [tools / "nm-box", "wrap", "--new-pids", "--new-net", "--"] if apart else []
-    return [*words, "--", *separate, tools / "nm-box", "reap", "--"]
-
-
-def _why_stuck(pid: int, request: InstanceRequest, images: Path) -> str:
-    """Return why a program that restores an instance will hang forever; empty if no reason is found.
-
-    A container program does not notice that CRIU was killed, as long as processes live that CRIU has created.
-    CRIU may wait forever for its processes if the program that fetches their memory has ended.
-    """
-    log = images / RESTORE_LOG
-    if not log.exists():
-        return ""
-    criu = read_pid(images / _CRIU_PID)
-    if not any(processes.opened(p, str(log)) for p in (processes.tree(pid) if criu is None else (criu,))):
-        return "CRIU has ended"
-    if not request.lazy or not lost_memory(log):
-        return ""
-    fetchers = processes.labelled(lambda label: label == request.label)
-    if any(processes.opened(p, str(images / LAZY_LOG)) for p in fetchers):
-        return ""
-    return "the program that fetches its memory has ended"
-
-
-def start_restoring(host: Host, request: InstanceRequest, argv: Sequence[str], images: Path) -> Process:
-    """Start a program that restores an instance, and return at once."""
-    output = images / _RESTORE_OUTPUT
-    environment = {processes.LABEL_VARIABLE: request.label}
-    return host.start(argv, stdout=output, stderr=output, env=environment, cwd=Path("/"))
-
-
-@contextmanager
-def restoring_from(
-    host: Host,
-    request: InstanceRequest,
-    argv: Sequence[str],
-    images: Path,
-    *,
-    begun: Callable[[], Process] | None = None,
-    apart: bool = False,
-    pid_of: Callable[[int], int | None] | None = None,
-) -> Iterator[int]:
-    """Run a program that restores an instance, and stays as the parent of its first process, until exit.
-
-    images: directory of the checkpoint; CRIU's log and the PID file are written to it.
-    begun: lets an earlier started program continue, and returns its process; None to start argv now.
-    apart: whether the PID in the PID file belongs to another PID namespace.
-    pid_of: returns the PID of the first process, given that of the program, and None until all is restored.
-        If omitted, the PID is read from the PID file.
-    Yields the PID of the first process on the machine. Raises RunError.
-    """
-    check_images(images)
-    log, pid_file, output = images / RESTORE_LOG, images / PID_FILE, images / _RESTORE_OUTPUT
-    process = start_restoring(host, request, argv, images) if begun is None else begun()
-    pid: int | None = None
-    try:
-        now = time.monotonic()
-        end, look, stuck = now + SECONDS, now + _LOOK_AT_CRIU, ""
-        while (pid := read_pid(pid_file) if pid_of is None else pid_of(process.pid)) is None:
-            now = time.monotonic()
-            before = ""
-            if now > look:
-                look, before, stuck = now + _LOOK_AT_CRIU, stuck, _why_stuck(process.pid, request, images)
-            if process.poll() is not None or now > end or (before and stuck):
-                why = stuck or first_error(log) or log_failure(Path(argv[0]).name, process.poll(), output)
-                raise RunError(f"not restored: {why}", where=str(log))
-            time.sleep(_LOOK_AGAIN)
-        if apart and (pid := processes.descendant(process.pid, "nm-init")) is None:
-            raise RunError("not restored: the first process has ended", where=str(log))
-        yield pid
-    finally:
-        if pid is not None and process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            end = time.monotonic() + _END_SECONDS
-            # It ends with its processes, but not if these end while it has no memory for them.
-            while process.poll() is None and time.monotonic() < end and not lost_memory(log):
-                with contextlib.suppress(TimeoutError):
-                    process.wait(_LOOK_AT_CRIU)
-        process.kill()

@@ -3,17 +3,11 @@ container, and for a restore that waits. Some of them need a script or a file, w
 
 from __future__ import annotations
 
-import os
 import shlex
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from ..host import Host, Process
-from .contract import Instance, InstanceRequest
-from .criu import restoring_from, start_restoring
-from .instance import seconds
+from .contract import InstanceRequest
 
 UNLOCKED = ("--network-lock", "skip")
 """Option by which CRIU does not block the network of an instance during a checkpoint.
@@ -94,64 +88,6 @@ def waiting_options(hold: Path, directory: Path, moment: str = "post-setup-names
     file.write_text(_WAIT.format(moment=moment, hold=shlex.quote(str(hold)), limit=_LONGEST_WAIT))
     file.chmod(0o755)
     return ("--action-script", str(file))
-
-
-class EarlyRestore:
-    """Restores one instance (moving.BeginsEarly). CRIU takes 20 to 50 ms to look at the kernel, and as long
-    to mount what a container had mounted.
-
-    With lazy pages CRIU must not begin early: it connects to the program that fetches memory.
-    """
-
-    def __init__(
-        self,
-        host: Host,
-        request: InstanceRequest,
-        argv: Callable[[Path, Path | None], Sequence[str]],
-        instance: Callable[[int, Mapping[str, float]], Instance],
-        kept: ExitStack,
-        *,
-        lazily: bool = False,
-        apart: bool = False,
-    ) -> None:
-        """argv: returns the command line that restores from a directory. The program waits for a line from a
-            FIFO if there is one; with lazy pages, before CRIU begins.
-        instance: returns the instance, given its first process and the times of the restore.
-        kept: what ends when the instance has ended.
-        lazily: whether argv() can wait with lazy pages.
-        apart: as in criu.restoring_from().
-        """
-        self._host, self._request, self._kept = host, request, kept
-        self._command, self._instance = argv, instance
-        self._early, self._apart = lazily or not request.lazy, apart
-        self._begun: Callable[[], Process] | None = None
-        self._argv: Sequence[str] = ()
-
-    def begin(self, images: Path) -> None:
-        if not self._early:
-            return
-        hold = images / "hold"
-        os.mkfifo(hold)
-        gate = os.open(hold, os.O_RDWR | os.O_CLOEXEC)
-        self._kept.callback(os.close, gate)
-        self._argv = self._command(images, hold)
-        process = start_restoring(self._host, self._request, self._argv, images)
-        self._kept.callback(process.kill)
-
-        def go_on() -> Process:
-            if process.poll() is None:  # else CRIU, which may have outlived it, would restore what is lost
-                os.write(gate, b"\n")
-            return process
-
-        self._begun = go_on
-
-    @contextmanager
-    def __call__(self, images: Path) -> Iterator[Instance]:
-        begin, begun = time.monotonic_ns(), self._begun
-        argv = self._command(images, None) if begun is None else self._argv
-        restoring = restoring_from(self._host, self._request, argv, images, begun=begun, apart=self._apart)
-        with restoring as pid:
-            yield self._instance(pid, {"restore": seconds(begin, time.monotonic_ns())})
 
 
 def write_configuration(options: Sequence[str], file: Path) -> None:

@@ -24,7 +24,8 @@ from ..model.environments.image import HOST
 from ..model.study import Attachment, Environment
 from . import criu as criu_of
 from .contract import Available, Instance, InstanceRequest, Tools, Unavailable
-from .criu_connections import EarlyRestore, connection_options, waiting_options
+from .criu_connections import connection_options, waiting_options
+from .criu_restoring import EarlyRestore, restorer
 from .instance import (
     START_TIMEOUT,
     BoxInstance,
@@ -91,7 +92,7 @@ def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
     """
     init = [tools / "nm-init", "--first-fd", str(REPORT_FD), "--label", request.label]
     if request.layer is not None:
-        return [*criu_of.restorer(tools, replace(request, cpus=()), ()), *init]
+        return [*restorer(tools, replace(request, cpus=()), ()), *init]
     if request.seat is None:
         return init
     user = ["--user-namespace", request.user_namespace] if request.user_namespace is not None else []
@@ -235,6 +236,6 @@ def _restore_argv(
     if hold is not None:
         more += waiting_options(hold, images, "pre-restore")
     return [
-        *criu_of.restorer(tools, request, groups, apart=request.lazy),
+        *restorer(tools, request, groups, apart=request.lazy),
         *criu_of.restore_argv(criu, images, more),
     ]

@@ -229,7 +229,7 @@ class _Course:
             # CRIU ends the processes last. A container program ends later, while the images are copied.
             self._dumping = dumping = self._start_dump(dump)
             end = time.monotonic() + criu_of.SECONDS
-            while (left := await_ends(self._held, 0.0)) and dumping.process.poll() is None:
+            while (left := await_ends(self._held, 0.0)) and dumping.runs():
                 if time.monotonic() > end:
                     dumping.process.kill()
                 time.sleep(_LOOK_AGAIN)
@@ -246,7 +246,7 @@ class _Course:
     def _finish_dump(self, dumping: criu_of.RunningDump) -> float:
         """Wait for the end of a dump. Return for how many seconds the processes stood still before it."""
         with self._phase(Phase.COPY):
-            dumping.finish(LIMIT)  # CRIU waits without end for processes that are killed during the dump
+            dumping.finish(LIMIT)
         statistics = statistics_of(dumping.images)
         # The seconds of the dump were counted for both phases.
         self._seconds[Phase.FREEZE] = statistics.freezing
@@ -258,7 +258,7 @@ class _Course:
         e = self._event
         argv = self._backend.dump_command(e.tools, e.criu, self._source, self._instance, dump)
         started = criu_of.start_dump(
-            e.host, e.tools, self._source.label, argv, dump.images, e.layers / "dump.err"
+            e.host, e.tools, self._instance, argv, dump.images, e.layers / "dump.err"
         )
         self._here.callback(started.process.kill)
         return started
@@ -296,7 +296,7 @@ class _Course:
 
         Return the time of the program's last step, since CRIU does not report when it stopped the processes.
         """
-        e, label = self._event, self._source.label
+        e = self._event
         self._port = dump.server
 
         def argv(ready: int) -> list[str]:
@@ -305,7 +305,7 @@ class _Course:
 
         with self._phase(Phase.DUMP):
             e.around.leave()
-            lazy = criu_of.lazy_dump(e.host, e.tools, label, argv, dump.images)
+            lazy = criu_of.lazy_dump(e.host, e.tools, self._instance, argv, dump.images)
             self._lazy_dump = self._here.enter_context(lazy)
             # If CRIU is killed, the processes that it holds are stopped, instead of running beside those
             # that were restored.

@@ -20,6 +20,7 @@ from ...model.study import Environment
 from .. import criu as criu_of
 from ..contract import Instance, InstanceRequest, Tools, Unavailable
 from ..criu_connections import freezing_options
+from ..criu_restoring import restorer, restoring_from
 from ..instance import CONTROLLERS, control_groups, require_root, seconds
 from ..moving import Criu, Dump, Restore
 from ..program import ProgramInstance, entered, read_log
@@ -160,8 +161,8 @@ def _restored(
 
     begin = time.monotonic_ns()
     words = _checkpointing(tools, request, criu, images, "--restore", "--foreground")
-    argv = [*criu_of.restorer(tools, request, ()), *given.prefix, *words]
-    with criu_of.restoring_from(host, request, argv, images, pid_of=restored_pid) as pid:
+    argv = [*restorer(tools, request, ()), *given.prefix, *words]
+    with restoring_from(host, request, argv, images, pid_of=restored_pid) as pid:
         cgroups.thaw(pid, request.place)  # CRIU restores the state in which it found the group
         phases = {"restore": seconds(begin, time.monotonic_ns())}
         yield _instance(tools, request, pid, phases, given)

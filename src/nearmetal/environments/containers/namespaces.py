@@ -19,7 +19,8 @@ from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
-from ..criu_connections import EarlyRestore, connection_options, waiting_options
+from ..criu_connections import connection_options, waiting_options
+from ..criu_restoring import EarlyRestore, restorer
 from ..guests.guest import EnclosedInstance, GuestInstance
 from ..guests.in_guest import started_in_guest
 from ..instance import (
@@ -182,7 +183,7 @@ def _restore_argv(
     if hold is not None:
         more += waiting_options(hold, images)
     return [
-        *criu_of.restorer(tools, request, groups),
+        *restorer(tools, request, groups),
         *wrap,
         "--",
         *criu_of.restore_argv(criu, images, more),

@@ -19,13 +19,8 @@ from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
 from ..contract import Instance, InstanceRequest, Tools, Unavailable
-from ..criu_connections import (
-    EarlyRestore,
-    connection_options,
-    freezing_options,
-    waiting_options,
-    write_configuration,
-)
+from ..criu_connections import connection_options, freezing_options, waiting_options, write_configuration
+from ..criu_restoring import EarlyRestore, restorer
 from ..instance import CONTROLLERS, control_groups, require_fitting, require_root
 from ..moving import Criu, Dump, Restore
 from ..program import (
@@ -407,7 +402,7 @@ def _restore_argv(criu: Criu, ready: _Prepared, images: Path, hold: Path | None)
     if request.lazy:
         more.append("--lazy-pages")
     return [
-        *criu_of.restorer(placed.tools, request, ()),
+        *restorer(placed.tools, request, ()),
         *ready.around,
         *placed.checkpointing(criu, "restore", images, *more, hold=None if waits else hold),
         request.label,

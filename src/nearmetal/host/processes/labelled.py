@@ -21,6 +21,10 @@ GROUP_SECONDS = 2.0
 """Seconds for which kill_group() waits. A process in a frozen control group does not end before it is
 thawed."""
 
+_FLAGS = 6
+"""Position of the flags of a process among the fields of /proc/<pid>/stat after the name."""
+_EXITING = 0x4
+"""PF_EXITING (linux/sched.h): the process has begun to end."""
 _THREADS = 14
 """Position of the number of threads among the fields of /proc/<pid>/stat after the process group."""
 _MARK = LABEL_VARIABLE.encode() + b"="
@@ -49,6 +53,15 @@ def ancestors(pid: int) -> set[int]:
 def _stat(pid: int) -> list[str]:
     """Return the fields of /proc/<pid>/stat after the name, which need not be UTF-8. Raises OSError."""
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def ends(pid: int) -> bool:
+    """Return whether a process has begun to end. The first process of a PID namespace then waits for all
+    others in it."""
+    try:
+        return bool(int(_stat(pid)[_FLAGS]) & _EXITING)
+    except OSError:
+        return True
 
 
 def name_of(pid: int) -> str:
