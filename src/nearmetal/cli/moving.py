@@ -25,6 +25,7 @@ Instance = typer.Argument(
 MethodOption = typer.Option(
     Method.AUTO, "--method", metavar="METHOD", help=f"{', '.join(m.value for m in Method)}."
 )
+TimeLimit = typer.Option("10m", "--time-limit", metavar="TIME", help="Give up after this time.")
 DryRun = typer.Option(False, "--dry-run", help="Print the prediction, and change nothing.")
 
 
@@ -35,10 +36,11 @@ def checkpoint(
     keep_running: bool = typer.Option(
         False, "--keep-running", help="Let the instance continue, instead of ending it."
     ),
+    time_limit: str = TimeLimit,
     json: bool = Json,
     dry_run: bool = DryRun,
 ) -> int:
-    how = moving.How(method=method, keep_running=keep_running)
+    how = moving.How(method=method, keep_running=keep_running, time_limit=_limit(time_limit))
     if dry_run:
         _show_plan(moving.plan_checkpoint(instance, to, how), json=json)
         return ExitCode.DONE
@@ -79,9 +81,7 @@ def migrate(
     bandwidth: str = typer.Option(
         None, "--bandwidth", metavar="RATE", help="Largest bandwidth, such as 100MiB/s."
     ),
-    time_limit: str = typer.Option(
-        "10m", "--time-limit", metavar="TIME", help="Give a move up after this time."
-    ),
+    time_limit: str = TimeLimit,
     images: Path = typer.Option(
         None, "--images", metavar="DIR", help="Directory here for images that are copied to a host."
     ),
@@ -90,7 +90,6 @@ def migrate(
 ) -> int:
     if downtime is not None and total is not None:
         raise UsageError("--downtime and --total are two bounds", remedy="give one of them")
-    limit = duration(time_limit, "--time-limit")
     bound = duration(total, "--total") or duration(downtime, "--downtime") or USUAL_BOUND
     how = moving.How(
         method=method,
@@ -98,7 +97,7 @@ def migrate(
         of=Bounded.TOTAL if total is not None else Bounded.DOWNTIME,
         images=images,
         bandwidth=quantity("--bandwidth", bandwidth, parse_rate, "'100 MiB/s'"),
-        time_limit=limit or moving.How.time_limit,
+        time_limit=_limit(time_limit),
     )
     if dry_run:
         _show_plan(moving.plan_migrate(instance, to, how), json=json)
@@ -107,6 +106,10 @@ def migrate(
         done = moving.migrate(instance, to, how, view.phase)
     _show(done, json=json)
     return ExitCode.DONE
+
+
+def _limit(text: str) -> float:
+    return duration(text, "--time-limit") or moving.How.time_limit
 
 
 def _show_plan(plan: moving.MovePlan, *, json: bool) -> None:
