@@ -168,12 +168,14 @@ def test_results_of_another_version_are_noted_once(line: str, said: str, tmp_pat
 
 
 def test_a_directory_without_its_study_hides_no_other(tmp_path: Path) -> None:
-    torn = tmp_path / "torn"
-    torn.mkdir()
-    (torn / "plan.json").write_text("{}")
+    torn, series = tmp_path / "torn", tmp_path / "series"
+    for file in (torn / "plan.json", series / "series.json"):
+        file.parent.mkdir()
+        file.write_text("{}")
     done = nearmetal("list", "--results", str(tmp_path))
     assert done.returncode == 0 and "studies" in done.stdout
     assert f"note: passed over: {torn}: not a results directory" in done.stderr
+    assert f"note: passed over: {series}/series.json: corrupt" in done.stderr
 
 
 def test_the_time_of_a_plan_is_that_of_the_command_line(

@@ -436,6 +436,7 @@ def test_formulas_are_evaluated(text: str, value: float | None) -> None:
         "[1]",
         "{a} ** 9",
         "True",
+        "{a} + v0",
         "sqrt(1, 2)",
         "(" * 400,
     ],

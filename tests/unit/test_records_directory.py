@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -378,12 +379,15 @@ def test_a_study_that_is_not_utf_8_is_a_corrupt_one(directory: ResultsDirectory)
         _ = directory.study_yaml
 
 
-@pytest.mark.parametrize("name", [b"odd-\xff", b"odd-\x0c", "odd-\u2028-\x85".encode()])
+@pytest.mark.parametrize("name", [b"odd-\xff", b"odd-\x0c", b"odd\n\\n-", "odd-\u2028-\x85".encode()])
 def test_files_with_odd_names_are_closed_and_verified(directory: ResultsDirectory, name: bytes) -> None:
     odd = directory.path / "logs" / os.fsdecode(name)
     odd.write_text("said")
     directory.close()
     assert directory.verify().ok
+    assert (
+        subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=directory.path).returncode == 0
+    )
     odd.write_text("changed")
     assert directory.verify().changed == (f"logs/{odd.name}",)
 

@@ -18,7 +18,7 @@ from nearmetal.api import engines
 from nearmetal.api.catalog import catalog
 from nearmetal.api.studies import study_from
 from nearmetal.engines import State
-from nearmetal.errors import RunError, UnavailableError, UsageError
+from nearmetal.errors import RecordsError, RunError, UnavailableError, UsageError
 from nearmetal.model.plan import NextBlock
 from nearmetal.model.roof import MeasuredRoof, RoofRequest, roof_record
 from nearmetal.model.study import Better
@@ -366,3 +366,11 @@ def test_upper_bounds_are_those_of_the_best_node(directory: ResultsDirectory) ->
     assert found.value == 2e10 and found.rounds == 2
     nodes: dict[str, Any] = dict(directory.nodes())
     assert {n["roofs"][0]["value"] for n in nodes.values()} == {1e10, 2e10}
+
+
+def test_the_description_of_a_node_names_its_worker(directory: ResultsDirectory) -> None:
+    nameless = directory.path / "nodes" / "x.json"
+    nameless.parent.mkdir(exist_ok=True)
+    nameless.write_text('{"node": "n1"}')
+    with pytest.raises(RecordsError, match="no worker is named"):
+        directory.nodes()

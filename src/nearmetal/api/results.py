@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import RESULTS
-from ..errors import NearmetalError, UsageError
+from ..errors import NearmetalError, RecordsError, UsageError
 from ..model.result import Analysis, Cell
 from ..model.study import Study
 from ..plan import make_plan
@@ -76,7 +76,7 @@ def open_series(
     and without a path also if a single run below parent is newer."""
     if path is not None:
         return SeriesDirectory.at(path)
-    found = series_below(parent)
+    found = series_below(parent, note)
     passed_over: list[str] = []
     single = newest_first(parent, passed_over.append)
     if not found or (single and single[0].plan().created > found[0].created):
@@ -86,10 +86,19 @@ def open_series(
     return found[0]
 
 
-def series_below(parent: Path) -> list[SeriesDirectory]:
-    """Return all directories of series below parent, newest first."""
-    found = [d for file in parent.glob("*/series.json") if (d := SeriesDirectory.at(file.parent))]
-    return sorted(found, key=lambda d: (d.created, d.path.name), reverse=True)
+def series_below(parent: Path, note: Note = ignore) -> list[SeriesDirectory]:
+    """Return all directories of series below parent, newest first.
+
+    note: called with a text for each directory that cannot be read and is left out.
+    """
+    found = []
+    for file in parent.glob("*/series.json"):
+        series = SeriesDirectory(path=file.parent)
+        try:
+            found.append((series.created, series.path.name, series))
+        except RecordsError as e:
+            note(f"passed over: {e}")
+    return [series for _, _, series in sorted(found, key=lambda f: f[:2], reverse=True)]
 
 
 def open_results(path: Path | None, parent: Path = Path(RESULTS), note: Note = ignore) -> ResultsDirectory:

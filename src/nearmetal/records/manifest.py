@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from ..errors import RecordsError
 from .disk import resume_line, write_file
 
 SUMS, CRATE = "SHA256SUMS", "ro-crate-metadata.json"
+_MARK = "\\"
 
 _FORMATS = {
     ".csv": "text/csv",
@@ -63,8 +65,19 @@ def files_below(directory: Path) -> list[str]:
 
 def write_sums(directory: Path) -> None:
     """Write SHA256SUMS in the format of sha256sum(1), so that `sha256sum -c SHA256SUMS` can check it too."""
-    lines = [f"{_digest(directory / name)}  {name}\n" for name in files_below(directory) if name != SUMS]
+    lines = [_line(_digest(directory / name), name) for name in files_below(directory) if name != SUMS]
     write_file(directory / SUMS, os.fsencode("".join(lines)))
+
+
+def _line(digest: str, name: str) -> str:
+    """Return the line of a file. Like sha256sum, escape backslashes and line feeds in the name, and mark the
+    line then by a backslash."""
+    escaped = name.replace("\\", r"\\").replace("\n", r"\n")
+    return f"{_MARK if escaped != name else ''}{digest}  {escaped}\n"
+
+
+def _unescaped(name: str) -> str:
+    return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], name)
 
 
 def verify_sums(directory: Path) -> Verification:
@@ -82,10 +95,11 @@ def verify_sums(directory: Path) -> Verification:
         ) from e
     sums: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
-        digest, gap, name = line[:64], line[64:66], line[66:]
+        unmarked = line.removeprefix(_MARK)
+        digest, gap, name = unmarked[:64], unmarked[64:66], unmarked[66:]
         if gap != "  " or not name:
             raise RecordsError("not a checksum line", where=f"{file}:{number}")
-        sums[name] = digest
+        sums[_unescaped(name) if unmarked != line else name] = digest
     there = set(files_below(directory)) - {SUMS}
     return Verification(
         checked=len(sums),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..errors import RecordsError
 from ..model.record import JsonValue, TrialRecord
 from .codec import to_line
 from .disk import failure, write_file
@@ -61,5 +62,12 @@ class NodeFiles:
 
         Raises RecordsError.
         """
-        found = (json_object(file) for file in sorted(self.place.glob("*.json")))
-        return {str(data.pop("run")): data for data in found}
+        found = {}
+        for file in sorted(self.place.glob("*.json")):
+            data = json_object(file)
+            if "run" not in data:
+                raise RecordsError(
+                    "corrupt: no worker is named", where=str(file), remedy="take it from a copy"
+                )
+            found[str(data.pop("run"))] = data
+        return found

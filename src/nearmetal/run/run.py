@@ -22,7 +22,15 @@ from ..node.progress import Progress
 from ..node.survey.available import usable_arms
 from ..node.survey.preflight import require_commands
 from ..plan import SlicePlanner, looks_over_sets
-from ..records import COORDINATOR, Claims, ResultsDirectory, by_claim, last_attempts, last_holder
+from ..records import (
+    COORDINATOR,
+    Claims,
+    ResultsDirectory,
+    StoredClaim,
+    by_claim,
+    last_attempts,
+    last_holder,
+)
 from ..subjects.registry import without_unable
 from ..workloads.protocol import EVENTS
 from .block import Recording
@@ -290,11 +298,20 @@ def _require_no_coordinator(directory: ResultsDirectory, label: str) -> None:
     finally:
         seat.close()
     if found is not None and found.held:
-        raise BusyError(
-            f"another process coordinates this run ({found.claim.run} on {found.host})",
-            where=str(directory.path),
-            remedy="end it; if it was killed, wait a minute",
-        )
+        raise coordinated_elsewhere(directory, found)
+
+
+def coordinated_elsewhere(directory: ResultsDirectory, found: StoredClaim | None) -> BusyError:
+    """Return the error for a run that another process coordinates.
+
+    found: the claim of that process; None if it is not known.
+    """
+    where = f" ({found.claim.run} on {found.host})" if found is not None else ""
+    return BusyError(
+        f"another process coordinates this run{where}",
+        where=str(directory.path),
+        remedy="end it; if it was killed, wait a minute",
+    )
 
 
 def _resume(

@@ -372,7 +372,9 @@ class _Course:
             upper = e.layers / "source" / "upper"
             if upper.is_dir():
                 self._run_copy([upper], target.layer)
-                self._sent += sum(f.stat().st_size for f in upper.rglob("*") if f.is_file())
+                self._sent += sum(
+                    f.lstat().st_size for f in upper.rglob("*") if f.is_file() and not f.is_symlink()
+                )
             self._copy_files(images, memory=False)
             if isinstance(restore, BeginsEarly):
                 restore.begin(e.there / images.name)

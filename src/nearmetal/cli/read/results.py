@@ -175,7 +175,7 @@ def export(
 
 
 def list_(results: Path = Results, json: bool = Json) -> int:
-    found, several = newest_first(results, complain), series_below(results)
+    found, several = newest_first(results, complain), series_below(results, complain)
     empty = sorted(p.parent for p in results.glob("*/study.yaml") if not (p.parent / "plan.json").exists())
     known = {
         "studies": [*names(), *series_names()],

@@ -12,6 +12,7 @@ from statistics import fmean
 
 LONGEST = 500
 _NAME = re.compile(r"\{([^{}]*)\}")
+_WORD = re.compile(r"(?<![\w.])[^\W\d]\w*")
 _OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -49,6 +50,9 @@ class Formula:
         """
         if len(text) > LONGEST:
             raise ValueError(f"longer than {LONGEST} characters")
+        for word in _WORD.findall(_NAME.sub(" ", text)):
+            if word not in FUNCTIONS:
+                raise ValueError(f'names of numbers are written in braces, and "{word}" is no function')
         names: dict[str, str] = {}
 
         def variable(match: re.Match[str]) -> str:
@@ -91,8 +95,6 @@ def _check(node: ast.expr, variables: frozenset[str]) -> None:
                 raise ValueError("sqrt has one argument")
             for argument in args:
                 _check(argument, variables)
-        case ast.Name(id=name):
-            raise ValueError(f'names of numbers are written in braces, and "{name}" is no function')
         case _:
             raise ValueError("not a formula: only numbers, names in braces, + - * /, brackets and functions")
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ...environments.registry import named_backend
-from ...errors import BusyError
 from ...model.plan import NextBlock
 from ...model.record import TrialRecord
 from ...model.study import Study
@@ -33,7 +32,7 @@ from ...records.claims import LEASE
 from ...records.directory import TRIALS
 from ...subjects.registry import without_unable
 from ..present import Present, await_nodes
-from ..run import planner_then
+from ..run import coordinated_elsewhere, planner_then
 from .coordinator import Coordinator
 
 POLL = 0.2
@@ -172,13 +171,7 @@ def coordinating(directory: ResultsDirectory, label: str, lease: float) -> Itera
     try:
         claim = seat.take_over(0, again=True)
         if claim is None:
-            found = last_holder(directory.path / COORDINATOR, seat.now())
-            where = f" ({found.claim.run} on {found.host})" if found is not None else ""
-            raise BusyError(
-                f"another process coordinates this run{where}",
-                where=str(directory.path),
-                remedy="end it; if it was killed, wait a minute",
-            )
+            raise coordinated_elsewhere(directory, last_holder(directory.path / COORDINATOR, seat.now()))
         with seat.holding(claim):
             orders.start()
             try:
