@@ -19,9 +19,9 @@ from .causes.hypervisor import with_hypervisor
 from .causes.network_trouble import with_network
 from .cells import JudgedCell, Question, answer, with_discoveries, with_holm
 from .fold.attempts import RunTimes
+from .fold.columns import RowName
 from .fold.comparisons import Folded, fold
 from .fold.pieces import FoldRequest, fold_request
-from .fold.slices import RowName
 from .intervals import three_arm
 from .nodes.factor import Nodes, nodes_of_run
 from .nodes.sets import unlike_sets

@@ -15,9 +15,9 @@ from .causes.attribution import measured_parts
 from .companions import evidence, slice_spread, totals
 from .decision import Criteria, Decision, decide
 from .fold.attempts import Side
+from .fold.columns import RowName
 from .fold.comparisons import Folded, Paired, brackets, pair
 from .fold.counts import FloatArray
-from .fold.slices import RowName
 from .intervals import three_arm
 from .intervals.looks import carried_interval, own_schedule
 from .intervals.mean import anytime_mean

@@ -20,9 +20,9 @@ from ...model.record import TrialRecord, unmeasurable
 from ...model.result import Unused
 from ..intervals.three_arm import Brackets
 from .attempts import ChosenTrials, Side, choose
+from .columns import RowName
 from .counts import BoolArray, Counts, FloatArray, IntArray, joined
 from .pieces import Compared, FoldRequest, Measured, Piece, fold_piece
-from .slices import RowName
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")

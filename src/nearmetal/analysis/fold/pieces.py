@@ -18,9 +18,10 @@ from ...model.record import STEP, Row, RowData, Status, TrialData, TrialRecord
 from ...model.study import Better, Study, quantiles_of
 from ..intervals.variance_components import group_moments
 from .attempts import Side
+from .columns import RowName, SideRows
 from .counts import BoolArray, Counts, CountsBuilder, FloatArray, IntArray
 from .numbers import NotPlain
-from .slices import RowName, SideRows, Slices, as_slices, row_medians
+from .slices import Slices, as_slices, row_medians
 
 TOTAL, REST = "total", "outside of comm"
 """Names of two shares of extra time: the total, and the part outside MPI calls."""

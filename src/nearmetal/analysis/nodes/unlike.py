@@ -32,9 +32,9 @@ from ...model.node_results import NodeEvidence, Unlike
 from ...model.result import Interval
 from ...model.study import Better
 from ..fold.attempts import Side
+from ..fold.columns import RowName
 from ..fold.comparisons import Folded
 from ..fold.pieces import Measured
-from ..fold.slices import RowName
 from ..intervals import FloatArray, IntArray
 from ..intervals.rank_sum import critical
 from .centres import centre_of
