@@ -233,6 +233,11 @@ def at_moment(directory: Path, moment: str, *commands: str) -> dict[str, str]:
     return {"CRIU_CONFIG_FILE": str(configuration)}
 
 
+def waits_for(file: Path) -> str:
+    """Return a shell command that waits until a file exists."""
+    return f"while [ ! -e {file} ]; do sleep 0.05; done"
+
+
 def stats_dump(pages: int) -> bytes:
     """CRIU's stats-dump of a dump that wrote fewer than two million pages."""
     number = bytes([pages & 0x7F | 0x80, pages >> 7 & 0x7F | 0x80, pages >> 14])
