@@ -109,7 +109,7 @@ def test_criu_is_killed(
         program.goes_on()
     else:
         assert tool.returncode == 4 and "runs nowhere" in said and "nearmetal restore" in said
-        assert program.copies == []
+        assert not program.copies
         program.out.unlink()  # what it did after it was resumed is done again
         program.out.touch()
         done = nearmetal("restore", "i", cwd=tmp_path)
@@ -128,7 +128,7 @@ def test_the_source_is_killed(
     if tool.returncode == 0:  # it had been written already
         program.goes_on()
     else:
-        assert program.copies == [] and "which has ended" in said
+        assert not program.copies and "which has ended" in said
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -152,7 +152,7 @@ def test_criu_is_killed_there(
             program.goes_on()
     else:
         assert "is lost" in error or "runs nowhere" in error, error
-        assert program.copies == []
+        assert not program.copies
     assert not there.left()
 
 
@@ -173,7 +173,7 @@ def test_the_connection_breaks_during_the_restore(
     assert tool.returncode == 4 and "Traceback" not in said
     assert "not known whether" in said or "is lost" in said, said
     until(lambda: len(program.copies) <= 2, "copies")
-    running = [p for p in program.copies if "T" not in Path(f"/proc/{p}/stat").read_text().split()[2]]
+    running = [state for state in program.copies.values() if state != "T"]
     assert len(running) <= 1, "of two one is stopped, and the error says how it goes on"
     for directory in there.left():
         shutil.rmtree(directory)  # nobody could reach them
@@ -211,7 +211,7 @@ def test_the_tool_is_killed_during_the_restore_there(
         killed.touch()
         tool.communicate()
     criu_has_ended(Path("/var/tmp"))
-    running = [p for p in program.copies if "T" not in Path(f"/proc/{p}/stat").read_text().split()[2]]
+    running = [state for state in program.copies.values() if state != "T"]
     assert len(running) <= 1
     images = list((state / "checkpoints").iterdir())
     assert len(images) == 1
