@@ -17,12 +17,16 @@ _LOOK_AGAIN = 0.005
 Value = TypeVar("Value")
 
 
-def until(condition: Callable[[], object], what: str = "the condition", within: float = PATIENCE) -> None:
-    """Wait until a condition holds. Fails the test after `within` seconds."""
+def until(condition: Callable[[], Value], what: str = "the condition", within: float = PATIENCE) -> Value:
+    """Wait until a condition holds, and return its value. Fails the test after `within` seconds.
+
+    The condition need not hold any more when it is asked again, so use the value.
+    """
     end = time.monotonic() + within
-    while not condition():
+    while not (value := condition()):
         assert time.monotonic() < end, f"{what} did not come true within {within:g} s"
         time.sleep(_LOOK_AGAIN)
+    return value
 
 
 def one_fits(measure: Callable[[], Value], fits: Callable[[Value], bool], attempts: int) -> Value:

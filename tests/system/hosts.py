@@ -100,7 +100,7 @@ def hosts(
             process = subprocess.Popen(words, stderr=errors)
             stack.callback(process.wait, timeout=60)
             stack.callback(process.kill)  # unshare ignores SIGTERM, and its child ends with it
-            until(partial(_listens, place / f"{name}.log"), f"sshd of {name}", 30)
+            until(partial(_listens, place / f"{name}.log"), f"sshd of {name}")
         addresses = {name: _address(at) for at, name in enumerate(names)}
         yield Hosts(enter=_entering(head), inventory=inventory, addresses=addresses)
 
@@ -133,7 +133,7 @@ def _groups(name: str, stack: ExitStack) -> list[Path]:
     for own in cgroups.own_everywhere():
         group = own / name
         group.mkdir()
-        stack.callback(until, partial(_removed, group), f"the processes of {group} end", 30)
+        stack.callback(until, partial(_removed, group), f"the processes of {group} end")
         for setting in ("cpuset.cpus", "cpuset.mems"):  # in version 1 they are empty at first
             if (own / setting).exists():
                 (group / setting).write_text((own / setting).read_text())

@@ -95,15 +95,15 @@ class Program:
         return ""
 
     @property
-    def copies(self) -> list[int]:
-        """Every process that is this program, in any PID namespace, running or stopped."""
-        found = []
+    def copies(self) -> dict[int, str]:
+        """Every process that is this program, in any PID namespace, running or stopped, with its state."""
+        found = {}
         for directory in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 mine = str(self.out).encode() in (directory / "cmdline").read_bytes().split(b"\0")
                 fields = (directory / "stat").read_text().rpartition(")")[2].split()
                 if mine and fields[0] not in "ZX":
-                    found.append(int(directory.name))
+                    found[int(directory.name)] = fields[0]
         return found
 
     def goes_on(self) -> None:
@@ -231,6 +231,11 @@ def at_moment(directory: Path, moment: str, *commands: str) -> dict[str, str]:
     script.chmod(0o755)
     configuration.write_text(f"action-script {script}\n")
     return {"CRIU_CONFIG_FILE": str(configuration)}
+
+
+def waits_for(file: Path) -> str:
+    """Return a shell command that waits until a file exists."""
+    return f"while [ ! -e {file} ]; do sleep 0.05; done"
 
 
 def stats_dump(pages: int) -> bytes:

@@ -53,7 +53,7 @@ def daemons(place: Path, nodes: Mapping[str, str], silent: tuple[str, ...] = ())
             )
             stack.callback(process.wait, timeout=60)
             stack.callback(process.terminate)
-            until(partial(_listens, port), f"sshd of {name} listens", 30)
+            until(partial(_listens, port), f"sshd of {name} listens")
         yield config
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.patience import one_fits
 
 from nearmetal import api
 from nearmetal.node.progress import BlockDone
@@ -17,7 +19,7 @@ LIMIT = 12.0
 FACTOR = 1.3
 """Beyond this an announcement is wrong. It lies between the 20 % that is promised and 1.5: the machine may be
 busy."""
-ATTEMPTS = 3
+ATTEMPTS = 10
 STUDY = f"""\
 name: announced
 environments:
@@ -64,12 +66,15 @@ def announced(tmp_path: Path) -> dict[str, float]:
 
 
 def test_a_run_has_the_rounds_and_the_time_that_it_announces(tmp_path: Path) -> None:
-    """A busy machine may spoil one run, so one of a few has to be right."""
-    wrong: list[dict[str, float]] = []
-    for attempt in range(ATTEMPTS):
-        (directory := tmp_path / str(attempt)).mkdir()
-        factors = announced(directory)
-        if all(1 / FACTOR < factor < FACTOR for factor in factors.values()):
-            return
-        wrong.append(factors)
-    raise AssertionError(wrong)
+    """A busy machine may spoil some runs, so one of several has to be right."""
+    directories = (made(tmp_path / str(attempt)) for attempt in count())
+    one_fits(
+        lambda: announced(next(directories)),
+        lambda factors: all(1 / FACTOR < factor < FACTOR for factor in factors.values()),
+        ATTEMPTS,
+    )
+
+
+def made(directory: Path) -> Path:
+    directory.mkdir()
+    return directory

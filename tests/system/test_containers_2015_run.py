@@ -33,6 +33,7 @@ def here(tmp_path: Path) -> Iterator[Path]:
     assert left_behind(tmp_path) == []
 
 
+@pytest.mark.timeout(3600)  # longer than the time budget, which a slow machine may use up
 def test_every_part_runs_and_stands_beside_the_paper(here: Path) -> None:
     keys = ["q1", "q2", "q3", "rto", "cures", "nodes", "ovs", "appendix"]  # kernels need an image
     only = ("--only", ",".join(keys))

@@ -64,7 +64,7 @@ def test_a_hundred_kills_lose_nothing(here: Path) -> None:
     own: list[subprocess.Popen[bytes]] = []
     run = started(*on("local", 100_000), cwd=here)
     for kill in range(1, KILLS + 1):
-        until(lambda: busy(here))
+        found = until(lambda: busy(here))
         if kill % COORDINATOR_EVERY == 0:
             run.kill()
             run.communicate(timeout=600)
@@ -74,7 +74,7 @@ def test_a_hundred_kills_lose_nothing(here: Path) -> None:
             until(lambda: resumable(here), "its lease ends")
             run = started(*again("local", 100_000), cwd=here)
             continue
-        label, pid = drawn.choice(sorted(busy(here).items()))
+        label, pid = drawn.choice(sorted(found.items()))
         cpu = min(os.sched_getaffinity(pid))
         os.kill(pid, signal.SIGKILL)
         until(partial(ended, label))

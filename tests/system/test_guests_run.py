@@ -39,7 +39,7 @@ design: {baseline: native, margin: 3 %, slices: 2, seed: 1}
 def test_two_guests_are_measured_and_labelled(tmp_path: Path) -> None:
     assert kernel()
     (tmp_path / "s.yaml").write_text(STUDY)
-    done = nearmetal("run", "s.yaml", "--max-blocks", "1", "--json", cwd=tmp_path, timeout=600)
+    done = nearmetal("run", "s.yaml", "--max-blocks", "1", "--json", cwd=tmp_path, timeout=1100)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     directory = tmp_path / result["results_dir"]

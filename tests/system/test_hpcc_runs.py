@@ -100,7 +100,8 @@ def test_hpcc_hpl_and_osu_natively_and_in_a_container(tmp_path: Path) -> None:
     for record in records:
         rows = {(r["workload"], r["metric"]): r for r in record["rows"]}
         assert {r["status"] for r in rows.values()} == {"ok"}, [r["reason"] for r in rows.values()]
-        assert 1e8 < rows["hpcc", "G-HPL"]["values"][0] < 1e12
+        # In flop/s, unlike HPCC's own output. It works for some milliseconds, which a busy machine prolongs.
+        assert 1e6 < rows["hpcc", "G-HPL"]["values"][0] < 1e12
         assert 0 < rows["hpcc", "RandomRing-latency"]["values"][0] < 1
         assert rows["hpcc", "EP-DGEMM"]["verification"]["ok"] is True
         best = rows["curve", "best"]["values"][0]

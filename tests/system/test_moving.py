@@ -52,7 +52,7 @@ def test_a_process_is_written_to_files_and_restored(program: Program, tmp_path: 
     plan = done_json("restore", "i", "--dry-run", cwd=tmp_path)
     assert not plan["prevented"] and plan["bytes"] == done["bytes"] and plan["total"]["high"] > 0
     assert {f["answer"] for f in plan["findings"]} == {"fine"}, plan
-    assert program.copies == [] and program.passes == before
+    assert not program.copies and program.passes == before
     back = done_json("restore", "i", cwd=tmp_path)
     assert back["now"] == f"pid:{program.pid}" and program.running
     assert left_behind(tmp_path) == [] and nearmetal("clean", cwd=tmp_path).returncode == 0

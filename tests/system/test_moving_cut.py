@@ -21,6 +21,7 @@ from tests.system.moving_case import (
     criu,
     moved_by_a_tool,
     state,
+    waits_for,
 )
 
 from nearmetal.lifecycle import Method
@@ -117,16 +118,16 @@ def test_the_link_is_cut_during_the_restore(
     program: Program, there: There, wire: Wire, tmp_path: Path, method: Method
 ) -> None:
     """Whether it runs there cannot be known, and is said; here it is stopped, or not restored."""
-    note = tmp_path / "cut"
-    env = at_moment(tmp_path, "pre-resume", f": >{note}", "sleep 1")
+    note, cut = tmp_path / "reached", tmp_path / "cut"
+    env = at_moment(tmp_path, "pre-resume", f": >{note}", waits_for(cut), "sleep 1")
     there.make_criu(*(f"export {k}={v}" for k, v in env.items()))
     words = (str(program.pid), "there", method.value, str(there.config))
     with moved_by_a_tool(*words, env={}, net=wire.here) as tool:
         until(note.exists, "the restore there")
         wire.cut()
+        cut.touch()
         said = tool.communicate()[1]
     assert tool.returncode == 4 and "Traceback" not in said, said
     assert "not known whether" in said or "is lost" in said, said
-    states = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in program.copies]
-    assert sum(state not in "Tt" for state in states) <= 1, "of two one is stopped"
+    assert sum(state not in "Tt" for state in program.copies.values()) <= 1, "of two one is stopped"
     cleared(there)

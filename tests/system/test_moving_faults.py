@@ -27,6 +27,7 @@ from tests.system.moving_case import (
     program,
     state,
     there,
+    waits_for,
 )
 from tests.system.test_moving import NAME, root, started_lxc, started_runc
 from tests.system.test_quick import left_behind, nearmetal
@@ -108,7 +109,7 @@ def test_criu_is_killed(
         program.goes_on()
     else:
         assert tool.returncode == 4 and "runs nowhere" in said and "nearmetal restore" in said
-        assert program.copies == []
+        assert not program.copies
         program.out.unlink()  # what it did after it was resumed is done again
         program.out.touch()
         done = nearmetal("restore", "i", cwd=tmp_path)
@@ -127,7 +128,7 @@ def test_the_source_is_killed(
     if tool.returncode == 0:  # it had been written already
         program.goes_on()
     else:
-        assert program.copies == [] and "which has ended" in said
+        assert not program.copies and "which has ended" in said
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -151,7 +152,7 @@ def test_criu_is_killed_there(
             program.goes_on()
     else:
         assert "is lost" in error or "runs nowhere" in error, error
-        assert program.copies == []
+        assert not program.copies
     assert not there.left()
 
 
@@ -160,18 +161,19 @@ def test_criu_is_killed_there(
 def test_the_connection_breaks_during_the_restore(
     program: Program, there: There, state: Path, tmp_path: Path, method: Method, moment: str
 ) -> None:
-    note = tmp_path / "cut"
-    env = at_moment(tmp_path, moment, f": >{note}", "sleep 1")
+    note, cut = tmp_path / "reached", tmp_path / "cut"
+    env = at_moment(tmp_path, moment, f": >{note}", waits_for(cut), "sleep 1")
     there.make_criu(*(f"export {k}={v}" for k, v in env.items()))
     words = (str(program.pid), "there", method.value, str(there.config))
     with moved_by_a_tool(*words, env={}) as tool:
         until(note.exists, "the restore there")
         there.cut()
+        cut.touch()
         said = tool.communicate()[1]
     assert tool.returncode == 4 and "Traceback" not in said
     assert "not known whether" in said or "is lost" in said, said
     until(lambda: len(program.copies) <= 2, "copies")
-    running = [p for p in program.copies if "T" not in Path(f"/proc/{p}/stat").read_text().split()[2]]
+    running = [state for state in program.copies.values() if state != "T"]
     assert len(running) <= 1, "of two one is stopped, and the error says how it goes on"
     for directory in there.left():
         shutil.rmtree(directory)  # nobody could reach them
@@ -199,16 +201,17 @@ def test_the_connection_breaks_during_the_copy(
 def test_the_tool_is_killed_during_the_restore_there(
     program: Program, there: There, state: Path, tmp_path: Path, method: Method
 ) -> None:
-    note, reached = tmp_path / "tool", tmp_path / "reached"
-    env = at_moment(tmp_path, "pre-restore", f": >{reached}", "sleep 2")
+    note, reached, killed = tmp_path / "tool", tmp_path / "reached", tmp_path / "killed"
+    env = at_moment(tmp_path, "pre-restore", f": >{reached}", waits_for(killed), "sleep 2")
     there.make_criu(*(f"export {k}={v}" for k, v in env.items()))
     words = (str(program.pid), "there", method.value, str(there.config))
     with moved_by_a_tool(*words, env={}, note=note) as tool:
         until(reached.exists, "the restore there")
         tool.kill()
+        killed.touch()
         tool.communicate()
     criu_has_ended(Path("/var/tmp"))
-    running = [p for p in program.copies if "T" not in Path(f"/proc/{p}/stat").read_text().split()[2]]
+    running = [state for state in program.copies.values() if state != "T"]
     assert len(running) <= 1
     images = list((state / "checkpoints").iterdir())
     assert len(images) == 1
@@ -262,7 +265,7 @@ def test_a_second_move_is_refused_meanwhile(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     go = tmp_path / "go"
-    env = at_moment(tmp_path, "pre-dump", f"while [ ! -e {go} ]; do sleep 0.05; done")
+    env = at_moment(tmp_path, "pre-dump", waits_for(go))
     with moved_by_a_tool(str(program.pid), "./i", "criu", "none", env=env) as tool:
         until(partial(acted, tmp_path), "the dump")
         for words in (
@@ -287,7 +290,7 @@ def test_images_are_restored_once_at_a_time(
     done = nearmetal("checkpoint", str(program.pid), "--to", "i", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     go = tmp_path / "go"
-    env = at_moment(tmp_path, "pre-restore", f"while [ ! -e {go} ]; do sleep 0.05; done")
+    env = at_moment(tmp_path, "pre-restore", waits_for(go))
     words = [NEARMETAL, "restore", "i"]
     first = subprocess.Popen(words, env={**os.environ, **env}, stderr=subprocess.DEVNULL)
     until(partial(acted, tmp_path), "the restore")
