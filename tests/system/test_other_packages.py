@@ -106,7 +106,9 @@ def test_a_subject_of_another_package(tmp_path: Path, place: Path) -> None:
 
 
 def weighed(cwd: Path, backend: str) -> dict[str, Any]:
-    done = nearmetal("weigh", "native", backend, "-w", "ep", "--time", "20s", "--json", cwd=cwd)
+    """The result of two rounds, whatever time they take."""
+    limits = ("--max-blocks", "2", "--time", "10m")
+    done = nearmetal("weigh", "native", backend, "-w", "ep", *limits, "--json", cwd=cwd)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     return result
