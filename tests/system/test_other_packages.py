@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, one_fits
 from tests.system.test_quick import left_behind, nearmetal
 
 pytestmark = pytest.mark.more
@@ -106,10 +106,16 @@ def test_a_subject_of_another_package(tmp_path: Path, place: Path) -> None:
 
 
 def weighed(cwd: Path, backend: str) -> dict[str, Any]:
-    done = nearmetal("weigh", "native", backend, "-w", "ep", "--time", "20s", "--json", cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+    """The result of at least two rounds, for which a busy machine may need more time."""
+
+    def result(time: str) -> dict[str, Any]:
+        done = nearmetal("weigh", "native", backend, "-w", "ep", "--time", time, "--json", cwd=cwd)
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    times = iter(("20s", "2m", "10m"))
+    return one_fits(lambda: result(next(times)), lambda found: found["blocks"] >= 2, attempts=3)
 
 
 def checks(cwd: Path) -> dict[str, dict[str, str]]:
@@ -162,7 +168,7 @@ def test_a_container_backend_of_another_package(tmp_path: Path, place: Path) -> 
     assert checks(tmp_path)["unshared"]["state"] in ("works", "works partly")
     found = weighed(tmp_path, "unshared")["cells"]
     assert [(c["environment"], c["workload"]) for c in found] == [("unshared", "ep")]
-    assert found[0]["n"] >= 2 and found[0]["verdict"] != "none"
+    assert found[0]["n"] >= 2
     study = STUDY.replace(
         "{backend: handicap, extra_work: 10 %}", "{backend: unshared, unshare: {time: true}}"
     )

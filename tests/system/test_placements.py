@@ -165,7 +165,7 @@ def test_every_emulated_node_has_a_storage_of_its_own(here: Path) -> None:
 def test_a_companion_that_fails_is_a_failed_trial_with_its_words(here: Path) -> None:
     study = PLAIN.replace(WATCHED, "").replace("while :; do :; done", "echo lost its target >&2; exit 3")
     study = study.replace("placements: [1x2, 1x4]", "placements: [1x2]").replace("[1x2, 2x1, 4x1]", "[1x2]")
-    (here / "study.yaml").write_text(study.replace("place = os", "import time; time.sleep(.5); place = os"))
+    (here / "study.yaml").write_text(study.replace("place = os", "import time; time.sleep(2); place = os"))
     done = nearmetal("run", "study.yaml", "--max-blocks", "1", "--seed", "5", cwd=here)
     assert "companion: sh ended with 3: lost its target" in done.stdout + done.stderr
     assert done.returncode == 4

@@ -38,6 +38,7 @@ design:
   baseline: native
   mpi: openmpi
   slices: 2
+  target_width: 0.01 % # never reached, so that only a number of rounds ends a run
   nodes: {{inventory: {inventory}, interface: eth0}}
 """
 

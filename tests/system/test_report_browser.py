@@ -219,6 +219,7 @@ def test_the_answer_is_on_the_first_screen_without_script(
         context = browser.new_context(
             java_script_enabled=False, offline=True, viewport={"width": width, "height": height}
         )
+        context.set_default_timeout(1000 * PATIENCE)
         page = context.new_page()
         page.goto(request.getfixturevalue(address))
         assert page.title().startswith("What does a container cost ")
@@ -292,6 +293,7 @@ def test_every_chart_is_there(browser: Browser, report: str) -> None:
 
 def test_a_section_shows_its_chart_without_script(browser: Browser, report: str) -> None:
     context = browser.new_context(java_script_enabled=False, offline=True)
+    context.set_default_timeout(1000 * PATIENCE)
     page = context.new_page()
     page.goto(report)
     page.click("#noise-floor > summary")

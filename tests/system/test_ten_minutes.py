@@ -10,12 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.patience import one_fits
+from tests.system.test_quick import NO_ROUND
 
 pytestmark = pytest.mark.more
 
 PAGE = Path(__file__).parents[2] / "docs" / "ten-minutes.md"
 BIN = Path(sys.executable).parent
-TIME = "20s"  # in place of the minutes of the page
+TIMES = ("20s", "2m", "10m")
+"""In place of the minutes of the page: the first one in which a busy machine measures a round."""
 MPI_PROGRAM = """\
 #include <mpi.h>
 
@@ -31,9 +34,24 @@ int main(int argc, char **argv)
 
 
 def shell_blocks() -> list[str]:
-    """The shell blocks of the page behind the installation, with a shorter time for each run."""
+    """The shell blocks of the page behind the installation."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    return [re.sub(r"--time \w+", f"--time {TIME}", block) for block in blocks if "git clone" not in block]
+    return [block for block in blocks if "git clone" not in block]
+
+
+def run(block: str, time: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a shell block with this time for each run."""
+    argv = ["/bin/sh", "-ec", re.sub(r"--time \w+", f"--time {time}", block)]
+    env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    return subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+def measured(block: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a shell block, with more time where no round was measured."""
+    times = iter(TIMES)
+    return one_fits(
+        lambda: run(block, next(times), cwd), lambda done: NO_ROUND not in done.stderr, attempts=len(TIMES)
+    )
 
 
 def test_the_page_is_short() -> None:
@@ -48,11 +66,8 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
 
     blocks = shell_blocks()
     assert sum("nearmetal weigh" in block for block in blocks) == 2
-    env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
     for block in blocks:
-        done = subprocess.run(
-            ["/bin/sh", "-ec", block], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-        )
+        done = measured(block, tmp_path)
         assert done.returncode == 0, block + done.stderr
         for begin in ("What do(es)? ", "namespaces ", "Noise ", "Report "):
             assert re.search(rf"^{begin}", done.stdout, re.MULTILINE), f"{begin!r} in\n{done.stdout}"

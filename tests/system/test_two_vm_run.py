@@ -61,7 +61,6 @@ def test_containers_stand_in_and_the_papers_figures_beside_them(here: Path) -> N
         *("run", "two-vm-scenarios-2009", "--backend", "namespaces", "--only", "scenarios"),
         *("--seed", "7", "--time", "10m", "--max-blocks", "1", "--json"),
         cwd=here,
-        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     form: dict[str, Any] = json.loads(done.stdout)
@@ -93,7 +92,7 @@ def test_containers_stand_in_and_the_papers_figures_beside_them(here: Path) -> N
 def test_a_guest_counts_by_its_own_kernel_and_clock_and_holds_a_container(here: Path) -> None:
     assert kernel()
     (here / "guest.yaml").write_text(GUEST)
-    done = nearmetal("run", "guest.yaml", "--max-blocks", "1", "--json", cwd=here, timeout=600)
+    done = nearmetal("run", "guest.yaml", "--max-blocks", "1", "--json", cwd=here)
     assert done.returncode == 0, done.stderr
     (directory,) = (here / "results").iterdir()
     trials = {r["arm"]: r for r in trial_lines(here) if not r["aa"]}
