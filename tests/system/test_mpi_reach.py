@@ -191,7 +191,7 @@ def test_a_program_of_ones_own_is_looked_at_while_it_runs(mpi: Mpi) -> None:
         seconds = KernelWorkload(name="ep", kernel="ep", params={"class": "A"})
         specs = [
             argument(w, ranks=2, llc_bytes=session.machine.llc, extra=0.0)
-            for w in (PINGPONG, *[seconds] * 12)  # a fast processor takes 0.2 s for one
+            for w in (PINGPONG, *[seconds] * 24)  # a fast processor takes 0.1 s for one
         ]
         program = (session.machine.tools / "nm-micro", "--once", *specs)
         own = CommandWorkload(name="own", argv=program, mpi=True, env={"OWN": "1"})
