@@ -1,11 +1,13 @@
 #!/bin/sh
 # xl without a hypervisor. A domain is a file in $XL_DOMAINS that holds the letters of its state. $XL_FAULT names what
-# goes wrong. All that these commands print, xl prints too.
+# goes wrong. All that these commands print, xl prints too. Several of these run at the same time, so a state is
+# replaced as a whole, and a domain may go while it is listed.
 set -u
 cd "$XL_DOMAINS" || exit 1
 
 say() { echo "$*" >&2; }
 fault() { [ "${XL_FAULT:-}" = "$1" ]; }
+become() { echo "$2" >"../state.$$" && mv "../state.$$" "$1"; }
 name_of() { sed -n 's/^name = "\(.*\)"$/\1/p' "$1"; }
 
 [ "$1" = -vvv ] && shift
@@ -23,8 +25,9 @@ info)
 list)
     echo "Name ID Mem VCPUs State Time(s)"
     for domain in *; do
-        [ ! -e "$domain" ] || echo "$domain 1 128 1 $(cat "$domain") 0.1"
+        state=$(cat "$domain" 2>/dev/null) && echo "$domain 1 128 1 $state 0.1"
     done
+    : # whether or not there is a last one
     ;;
 destroy)
     rm -f "$1"
@@ -35,22 +38,22 @@ vcpu-list)
     ;;
 unpause)
     fault unpause && [ "$1" != "${XL_SOURCE:-}" ] && say "libxl: error: no such domain" && exit 1
-    echo -b---- >"$1"
+    become "$1" -b----
     ;;
 save)
     [ "$1" = -p ] || exit 2
     fault suspend && say "libxl: error: libxl_dom_suspend.c:1:guest did not suspend, timed out" && exit 1
-    echo ---s-- >"$2"
+    become "$2" ---s--
     say "libxl: debug: libxl_dom_suspend.c:1:domain_suspend:Domain 1:guest has suspended"
     say "xc: progress: Frames: 1024/1048575    0%"
     if ! { cat "$4" && head -c 300000 /dev/zero; } >"$3"; then
         say "libxl: error: libxl_stream_write.c:1: write error"
         say "Failed to save domain, resuming domain"
-        echo -b---- >"$2"
+        become "$2" -b----
         exit 1
     fi
     say "xc: progress: Frames: 1048575/1048575  100%"
-    echo --p--- >"$2"
+    become "$2" --p---
     ;;
 restore)
     [ "$1" = -p ] || exit 2
@@ -60,17 +63,17 @@ restore)
     mv "../stream.$$" ../stream
     [ ! -f "$2" ] || stat -c %a "$2" >../mode
     fault restore && say "libxl: error: libxl_create.c:1:Domain 2:unable to add vif devices" && exit 3
-    echo --p--- >"$name"
+    become "$name" --p---
     ;;
 migrate)
     [ "$1 $2 $3" = "-s  -C" ] || exit 2
     config=$4 name=$5 receiver=$6
     fault logdirty && say "xc: error: Failed to enable logdirty: 22,0,22: Internal error" && exit 1
     say "libxl: debug: libxl_dom_suspend.c:1:domain_suspend:Domain 1:guest has suspended"
-    echo ---s-- >"$name"
+    become "$name" ---s--
     if ! sh -c "$receiver" <"$config"; then
         say "Migration failed, resuming at sender."
-        echo -b---- >"$name"
+        become "$name" -b----
         exit 1
     fi
     say "migration sender: Target has acknowledged transfer."
@@ -78,14 +81,14 @@ migrate)
     say "migration sender: Giving target permission to start."
     fault handshake && say "libxl: error: reading success/failure report message" && exit 1
     mv "$(name_of "$config")--incoming" "$(name_of "$config")"
-    echo -b---- >"$(name_of "$config")"
+    become "$(name_of "$config")" -b----
     say "migration target: Domain started successsfully."
     rm "$name--migratedaway"
     ;;
 migrate-receive)
     fault slow && exec sleep 30
     cat >../stream
-    echo --p--- >"$(name_of ../stream)--incoming"
+    become "$(name_of ../stream)--incoming" --p---
     fault receive && say "libxl: error: libxl_create.c:1:Domain 2:unable to add vif devices" && exit 1
     exit 0
     ;;
