@@ -71,7 +71,7 @@ def says(guest: GuestInstance, argv: Sequence[str], address: str, port: int, dir
             assert server.poll() is None
         command = guest.command(["bash", "-c", SAID, address, str(port)])
         done = HOST.run(command, timeout=600)
-        assert server.wait(600) == 0 and done.ok, (done.stderr, out.read_text())
+        assert done.ok and server.wait(600) == 0, (done.stderr, out.read_text())
         return done.stdout
 
 
@@ -125,12 +125,12 @@ LISTENER = SERVER.replace("sys.argv[1], 7000", '"127.0.0.1", int(sys.argv[1])')
 
 
 def test_a_guest_in_user_mode_reaches_out(tools: Tools, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     nothing = NetworkSettings()
     with guest_on(tools, tmp_path, "u", Attachment.USER, SMALL, nothing, None) as guest:
         environment = Environment(name="vm", backend="qemu", attachment=Attachment.USER, placements=())
         assert settled(environment, guest)["driver"] == "virtio_net"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
         argv = [PYTHON, "-c", LISTENER, str(port)]
         assert says(guest, argv, "10.0.2.2", port, tmp_path) == "PING"
         assert (tmp_path / "server").read_text().splitlines()[-1] == "127.0.0.1"

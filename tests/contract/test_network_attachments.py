@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.patience import one_fits
+from tests.patience import PATIENCE, one_fits
 
 from nearmetal.environments import Instance, InstanceRequest, Tools
 from nearmetal.environments.holder import UserNamespaceHolder, user_namespace_holder
@@ -34,21 +34,21 @@ HOST = LocalHost()
 LABEL = f"nearmetal-net{os.getpid()}"
 PYTHON = "/usr/bin/python3"
 
-SERVER = """
+SERVER = f"""
 import socket, sys
 server = socket.create_server((sys.argv[1], 7000))
-server.settimeout(5)
+server.settimeout({PATIENCE})
 print("listening", flush=True)
 peer, address = server.accept()
 peer.sendall(peer.recv(64).upper())
 print(address[0])
 """
-CLIENT = """
+CLIENT = f"""
 import socket, sys
-with socket.create_connection((sys.argv[1], 7000), 5) as s:
-    s.settimeout(5)
+with socket.create_connection((sys.argv[1], 7000), {PATIENCE}) as s:
+    s.settimeout({PATIENCE})
     s.sendall(b"ping")
-    print(s.recv(64).decode())
+    print(s.recv(64).decode(), flush=True)
 """
 
 
