@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.patience import one_fits
+from tests.patience import PATIENCE, one_fits
 
 from nearmetal.environments import Tools
-from nearmetal.lifecycle import ProbeLog, evaluate, read_probe_log
+from nearmetal.lifecycle import ProbeLog, ProbeResult, evaluate, read_probe_log
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment
 from nearmetal.network.build import Network, build_networks
@@ -58,11 +58,16 @@ def asking(
     times = {"period": PERIOD, "rest": rest, "time": seconds, "tcp-every": TCP_PERIOD, "linger": linger}
     words = [word for name, value in times.items() for word in (f"--{name}", str(round(value * 1e9)))]
     words = ["ask", "--address", network.seats[0].address, "--port", str(probing.PORT), *words]
-    return subprocess.Popen(network.hub_command([tools / "nm-probe", *words, "--out", str(out)]))
+    argv = network.hub_command([tools / "nm-probe", *words, "--out", str(out)])
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout as said:
+        assert "asking" in json.loads(said.readline()), "from then on its time counts"
+    return process
 
 
 def asked(tools: Tools, network: Network, out: Path, seconds: float, *, rest: float = PERIOD) -> ProbeLog:
-    assert asking(tools, network, out, seconds, rest=rest).wait(120) == 0
+    assert asking(tools, network, out, seconds, rest=rest).wait(PATIENCE) == 0
     return read_probe_log(out.read_text())
 
 
@@ -70,20 +75,26 @@ def asked(tools: Tools, network: Network, out: Path, seconds: float, *, rest: fl
 def test_nothing_is_lost_or_doubled_where_nothing_happens(
     tools: Tools, network: Network, tmp_path: Path, rest: float
 ) -> None:
-    with answering(tools, network):
-        log = asked(tools, network, tmp_path / "log", 0.5, rest=rest)
-    seen, stream = evaluate(log.udp, PERIOD, rest), evaluate(log.tcp, TCP_PERIOD)
-    assert (seen.lost, seen.doubled) == (0, 0) and 10 < seen.requests <= 0.5 / PERIOD + 1
-    assert (stream.lost, stream.doubled) == (0, 0) and 5 < stream.requests <= 51 and log.broken is None
-    assert 0 < seen.delay < seen.longest_delay
+    def lost() -> int:
+        with answering(tools, network):
+            log = asked(tools, network, tmp_path / "log", 0.5, rest=rest)
+        seen, stream = evaluate(log.udp, PERIOD, rest), evaluate(log.tcp, TCP_PERIOD)
+        assert seen.doubled == 0 and 10 < seen.requests <= 0.5 / PERIOD + 1
+        assert (stream.lost, stream.doubled) == (0, 0) and 5 < stream.requests <= 51 and log.broken is None
+        assert 0 < seen.delay < seen.longest_delay
+        return seen.lost
+
+    # A responder that does not run for a tenth of a second has no room for further requests.
+    one_fits(lost, lambda requests: requests == 0, attempts=10)
 
 
 @pytest.mark.parametrize("rest", RESTS)
 def test_a_standstill_is_seen_as_long_as_it_is(
     tools: Tools, network: Network, tmp_path: Path, rest: float
 ) -> None:
-    def attempt() -> tuple[float, float]:
-        """Return how far the silence is off, and the share of requests in it at the short period."""
+    def attempt() -> tuple[float, float, bool]:
+        """Return how far the silence is off, the share of requests in it at the short period, and whether it
+        was seen whole."""
         out = tmp_path / "log"
         with answering(tools, network) as process:
             client = asking(tools, network, out, 0.8, linger=5.0, rest=rest)
@@ -93,27 +104,34 @@ def test_a_standstill_is_seen_as_long_as_it_is(
             time.sleep(0.2)
             process.send_signal(signal.SIGCONT)
             stopped = time.monotonic() - begin
-            assert client.wait(120) == 0
+            assert client.wait(PATIENCE) == 0
         log = read_probe_log(out.read_text())
         seen, stream = evaluate(log.udp, PERIOD, rest), evaluate(log.tcp, TCP_PERIOD)
-        assert seen.gap >= 0.2 - seen.resolution and log.broken is None and stream.lost == 0
+        assert log.broken is None and stream.lost == 0
         during = [t.step for t in log.udp if begin + 3 * rest < t.sent < begin + stopped]
-        return abs(seen.gap - stopped), during.count(PERIOD) / max(1, len(during))
+        share = during.count(PERIOD) / max(1, len(during))
+        return abs(seen.gap - stopped), share, seen.gap >= 0.2 - seen.resolution
 
-    # A client that the machine delays may send one more request at the period of rest.
-    one_fits(attempt, lambda seen: seen[0] < 0.03 and seen[1] > 0.9, 5)
+    # A client that the machine delays may send one more request at the period of rest, and a standstill that
+    # comes late may last longer than the client asks.
+    one_fits(attempt, lambda seen: seen[0] < 0.03 and seen[1] > 0.9 and seen[2], 10)
 
 
 def test_who_is_gone_leaves_requests_without_answers(tools: Tools, network: Network, tmp_path: Path) -> None:
-    with answering(tools, network) as process:
-        client = asking(tools, network, tmp_path / "log", 0.6, linger=0.1)
-        time.sleep(0.3)
-        process.kill()
-        assert client.wait(120) == 0
-    log = read_probe_log((tmp_path / "log").read_text())
-    seen = evaluate(log.udp, PERIOD)
-    assert seen.lost > 100 and log.broken is not None
-    assert seen.gap == pytest.approx(seen.unanswered, rel=0.3)
+    def attempt() -> ProbeResult:
+        with answering(tools, network) as process:
+            client = asking(tools, network, tmp_path / "log", 1.5, linger=0.1)
+            time.sleep(0.3)
+            process.kill()
+            assert client.wait(PATIENCE) == 0
+        log = read_probe_log((tmp_path / "log").read_text())
+        assert log.broken is not None
+        return evaluate(log.udp, PERIOD)
+
+    # A client that the machine delays sends fewer requests.
+    one_fits(
+        attempt, lambda seen: seen.lost > 100 and seen.gap == pytest.approx(seen.unanswered, rel=0.3), 10
+    )
 
 
 def test_it_ends_early_with_what_it_has(tools: Tools, network: Network, tmp_path: Path) -> None:
@@ -121,7 +139,7 @@ def test_it_ends_early_with_what_it_has(tools: Tools, network: Network, tmp_path
         client = asking(tools, network, tmp_path / "log", 500)
         time.sleep(0.3)
         client.send_signal(signal.SIGTERM)
-        assert client.wait(120) == 0
+        assert client.wait(PATIENCE) == 0
     assert 0 < len(read_probe_log((tmp_path / "log").read_text()).udp) < 1_000_000
 
 
@@ -155,15 +173,17 @@ def _cpu(pid: int) -> float:
 
 def test_the_dirtier_checks_what_it_wrote(tools: Tools) -> None:
     argv = [tools / "nm-probe", "dirty", "--bytes", str(8 << 20), "--rate", str(64 << 20)]
+    begin = time.monotonic()
     process = subprocess.Popen(argv, stdout=subprocess.PIPE)
     assert process.stdout is not None
+    assert "dirtying" in json.loads(process.stdout.readline())
     time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
     *_, last = process.stdout.read().splitlines()
     process.stdout.close()
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE) == 0
     told = json.loads(last)
-    assert told["wrong"] == 0 and 0 < told["pages"] <= 64 * 256
+    assert told["wrong"] == 0 and 0 < told["pages"] <= 64 * 256 * (time.monotonic() - begin)
     assert told["passes"] == told["pages"] // 2048
 
 
@@ -172,11 +192,13 @@ def test_the_dirtier_writes_no_faster_than_a_low_rate(tools: Tools) -> None:
     begin = time.monotonic()
     process = subprocess.Popen(argv, stdout=subprocess.PIPE)
     assert process.stdout is not None
-    time.sleep(0.5)
+    while (progress := json.loads(process.stdout.readline())).get("written", 0) < 4:
+        pass
     process.send_signal(signal.SIGTERM)
-    *_, progress, last = map(json.loads, process.stdout.read().splitlines())
+    *more, last = map(json.loads, process.stdout.read().splitlines())
+    progress = more[-1] if more else progress
     process.stdout.close()
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE) == 0
     assert 0 < last["pages"] <= 10 * (time.monotonic() - begin)
     assert progress["written"] <= last["pages"]  # it also tells its progress between two pages
 
@@ -187,6 +209,7 @@ def test_the_dirtier_does_not_catch_up_after_a_standstill(tools: Tools) -> None:
     begin = time.monotonic()
     process = subprocess.Popen(argv, stdout=subprocess.PIPE)
     assert process.stdout is not None
+    assert "dirtying" in json.loads(process.stdout.readline())
     time.sleep(0.2)
     process.send_signal(signal.SIGSTOP)
     time.sleep(standstill)
@@ -195,7 +218,7 @@ def test_the_dirtier_does_not_catch_up_after_a_standstill(tools: Tools) -> None:
     process.send_signal(signal.SIGTERM)
     *_, last = process.stdout.read().splitlines()
     process.stdout.close()
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE) == 0
     running = time.monotonic() - begin - standstill
     assert 0 < json.loads(last)["pages"] < pages * (running + standstill / 2)
 
@@ -204,6 +227,6 @@ def test_nobody_to_ask_is_said(tools: Tools, network: Network, tmp_path: Path) -
     words = ["ask", "--address", network.seats[0].address, "--port", "9", "--time", "1000000"]
     words += ["--period", "1000000", "--tcp-every", "1000000", "--out", str(tmp_path / "log")]
     done = subprocess.run(
-        network.hub_command([tools / "nm-probe", *words]), capture_output=True, text=True, timeout=120
+        network.hub_command([tools / "nm-probe", *words]), capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 1 and "does not answer: Connection refused" in done.stderr
