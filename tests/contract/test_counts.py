@@ -73,12 +73,18 @@ def test_events_that_are_offered_are_counted_and_others_are_absent(tools: Tools,
     offered = offered_events(HOST, tools)
     assert set(offered) == set(EVENTS)
     spin = ("sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done")
-    found = measured(tools, tmp_path, *spin)
-    for name, why in offered.items():
-        assert (found.used[name] is not None) == (why == ""), (name, why)
-    # nm-rank itself only waits; without an event for it the CPU time is that of the accounts.
-    clock = cpu_time(found, offered["task_clock"])
-    assert clock == pytest.approx(found.user + found.system, rel=0.2, abs=0.02) and clock > 0
+
+    def clock_and_accounts() -> tuple[float, float]:
+        found = measured(tools, tmp_path, *spin)
+        for name, why in offered.items():
+            assert (found.used[name] is not None) == (why == ""), (name, why)
+        return cpu_time(found, offered["task_clock"]), found.user + found.system
+
+    # nm-rank itself only waits; without an event for it the CPU time is that of the accounts. These leave out
+    # what the hypervisor gives to others meanwhile, unlike the event.
+    one_fits(
+        clock_and_accounts, lambda c: c[0] > 0 and c[0] == pytest.approx(c[1], rel=0.2, abs=0.02), attempts=6
+    )
     none = measured(tools, tmp_path, *spin, events=("x",)).used
     assert all(none[name] is None for name in EVENTS)
 
@@ -86,16 +92,22 @@ def test_events_that_are_offered_are_counted_and_others_are_absent(tools: Tools,
 def test_children_are_counted_with_their_parent(tools: Tools, tmp_path: Path) -> None:
     program = ("/usr/bin/python3", "-c", APPETITE, str(tmp_path / "file"))
     twice = ("sh", "-c", '"$@" & "$@"; wait', "sh", *program)
-    found = measured(tools, tmp_path, *twice)
-    alone = measured(tools, tmp_path, *program)
-    faults, of_one = found.used["page_faults"], alone.used["page_faults"]
-    assert faults is not None and of_one is not None and faults >= 2 * PAGES
-    assert 2 * of_one - PAGES < faults < 2 * of_one + PAGES
-    # What each of them used, and not only the one that ended last.
     why = offered_events(HOST, tools)["task_clock"]
-    assert cpu_time(alone, why) > 0.95 * APPETITE_CPU
-    assert cpu_time(found, why) > 1.5 * cpu_time(alone, why)
-    assert found.user + found.system > 1.5 * (alone.user + alone.system)
+
+    def times_of_one() -> tuple[float, float]:
+        """Return the CPU time of both in that of one, by the event and by the accounts."""
+        found = measured(tools, tmp_path, *twice)
+        alone = measured(tools, tmp_path, *program)
+        faults, of_one = found.used["page_faults"], alone.used["page_faults"]
+        assert faults is not None and of_one is not None and faults >= 2 * PAGES
+        assert 2 * of_one - PAGES < faults < 2 * of_one + PAGES
+        assert cpu_time(alone, why) > 0.95 * APPETITE_CPU
+        by_accounts = (found.user + found.system) / (alone.user + alone.system)
+        return cpu_time(found, why) / cpu_time(alone, why), by_accounts
+
+    # What each of them used, and not only the one that ended last. The event also counts what the hypervisor
+    # gives to others meanwhile.
+    one_fits(times_of_one, lambda times: min(times) > 1.5, attempts=6)
 
 
 def test_slices_say_what_all_ranks_used(tools: Tools) -> None:
@@ -160,7 +172,7 @@ def test_a_quota_shows_as_throttled_seconds(tools: Tools, tmp_path: Path) -> Non
 def test_sampling_ten_times_a_second_tells_its_cost(tools: Tools, tmp_path: Path) -> None:
     program = tools / "nm-sample"
     with Sampler(tmp_path, writer="w", host=HOST, program=program, period=0.1):
-        time.sleep(1.05)
+        time.sleep(1.5)
     found = costs_in(tmp_path)
     assert found is not None and found.samples >= 5 and found.seconds > 1.0
     assert found.share is not None and 0 < found.share < 0.5

@@ -393,7 +393,9 @@ def test_a_restored_guest_is_one_of_its_own(tools: Tools, place: Path) -> None:
 def test_a_guest_that_is_killed_says_so(tools: Tools, place: Path) -> None:
     asked = request("d", guests.base(tools, place), place)
     with booted(tools, asked) as guest:
-        command = subprocess.Popen(guest.command(["sleep", "3600"]), stderr=subprocess.PIPE, text=True)
+        argv = guest.command(["sh", "-c", "echo runs; exec sleep 3600"])
+        command = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert command.stdout is not None and command.stdout.readline() == "runs\n"
         assert guest.trouble() == ""
         os.kill(processes.descendant(guest.pid, "qemu-system-x86") or guest.pid, signal.SIGKILL)
         _, said = command.communicate(timeout=600)

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 import pytest
-from tests.patience import one_fits
+from tests.patience import PATIENCE, one_fits
 
 from nearmetal.errors import TrialFailedError
 from nearmetal.host import Completed, LocalHost
@@ -44,7 +44,6 @@ BTL = {
     Transport.SHM: ("--mca", "btl", "vader,self"),
     Transport.TCP: ("--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"),
 }
-PATIENCE = 60.0
 
 
 @pytest.fixture(scope="session")
@@ -276,6 +275,15 @@ def test_a_lost_datagram_fails_its_slice_and_no_other(
     assert row.status is Status.FAILED and row.reason == "1 of 3 time shares lost a datagram"
 
 
+def is_rank(process: Path, place: Path) -> bool:
+    """Whether a process is nm-micro at the FIFOs of a place. Others may end meanwhile."""
+    try:
+        named = (process / "comm").read_text() == "nm-micro\n"
+        return named and str(place) in (process / "cmdline").read_text()
+    except OSError:
+        return False
+
+
 def sockets_of(process: Path) -> set[str]:
     """Inodes of the sockets that a process holds."""
     links = [str(descriptor.readlink()) for descriptor in (process / "fd").iterdir()]
@@ -289,11 +297,7 @@ def test_sockets_bind_to_the_interface_and_to_no_other(
     start(tools, tmp_path, stack, "--interface", "lo", f"{protocol}:bytes=8")
     table = Path("/proc/net") / protocol
     bound = {fields[9]: (fields[1], fields[2]) for fields in map(str.split, table.read_text().splitlines())}
-    ranks = [
-        comm.parent
-        for comm in Path("/proc").glob("[0-9]*/comm")
-        if comm.read_text() == "nm-micro\n" and str(tmp_path) in (comm.parent / "cmdline").read_text()
-    ]
+    ranks = [process for process in Path("/proc").glob("[0-9]*") if is_rank(process, tmp_path)]
     assert len(ranks) == 2
     ends = [[bound[i] for i in sockets_of(rank) if i in bound] for rank in ranks]
     loopback = "0100007F:"

@@ -204,7 +204,7 @@ def test_nothing_is_left_when_the_tool_is_killed_in_a_move(tools: Tools, place: 
     child.kill()
     child.wait()
     child.stdout.close()
-    until(lambda: not processes.labelled(lambda other: other.startswith(label)), "the end of both", 60.0)
+    until(lambda: not processes.labelled(lambda other: other.startswith(label)), "the end of both")
     for item in find(label):
         remove(item)
     assert find(label) == ()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -194,7 +193,7 @@ def test_a_guest_that_reads_nothing_is_not_moved(line: Line) -> None:
     """What is on its way to it would be lost."""
     with connected(line.agent) as caller, GuestLine(line.agent) as mover:
         caller.sendall(HEAD.pack(0, FrameKind.IN, 3) + b"one")
-        time.sleep(0.1)
+        assert line.first.recv(1, socket.MSG_PEEK), "it has come, and is not read"
         with pytest.raises(RunError, match="does not read its commands"):
             mover.begin_move(line.second)
         assert frame(line.first)[2] == b"one"

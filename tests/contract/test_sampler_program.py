@@ -65,7 +65,9 @@ def test_counters_of_the_node_and_of_an_instance(tmp_path: Path, program: str) -
     instances = [s.scopes["instance.a"] for s in found.samples if "instance.a" in s.scopes]
     assert len(instances) >= 3
     assert {(i["user"], i["system"]) for i in instances} == {(2.0, 1.0)}
-    assert instances[0]["cpu"] == 2.5 and {i["cpu"] for i in instances} == {2.5, None}, "in every fifth"
+    # It is marked at once, but a sample may be due between the two commands.
+    assert 2.5 in [i["cpu"] for i in instances[:2]]
+    assert {i["cpu"] for i in instances} == {2.5, None}, "in every fifth"
     assert "instance.a" not in found.samples[-1].scopes
 
 
