@@ -78,7 +78,8 @@ def _clear_caches() -> None:
     """Empty the caches of the statistics. Their sizes have limits of their own, and when they are filled
     depends on how fast the machine is."""
     for found in gc.get_objects():
-        if isinstance(found, functools._lru_cache_wrapper) and found.__module__.startswith("nearmetal."):
+        # Not isinstance(), which asks objects of other libraries for their class: some have none any more.
+        if type(found) is functools._lru_cache_wrapper and found.__module__.startswith("nearmetal."):
             found.cache_clear()
 
 

@@ -369,7 +369,7 @@ def test_local_workers_need_cpus_of_their_own() -> None:
     with pytest.raises(UsageError, match="do not fit") as caught:
         Local().submit(FakeHost(cpus=(0, 1, 2)), JOB, {})
     assert caught.value.remedy == "--workers 1"
-    assert Local().states(FakeHost(), ["1:0"], {}) == {"1:0": State.ENDED}
+    assert Local().states(FakeHost(), ["1:never"], {}) == {"1:never": State.ENDED}
 
 
 def test_an_option_that_an_engine_lacks_is_refused_with_those_that_it_has() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.patience import until
 
 from nearmetal.errors import BusyError, RunError
 from nearmetal.host import leftovers, lock, namespaces, runtime
@@ -53,6 +54,8 @@ def test_process_started_during_the_scan_is_killed_too(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(processes, "labelled", late)
     with subprocess.Popen(["sleep", "3600"], env={processes.LABEL_VARIABLE: label}) as child:
+        # Python goes on a moment before the kernel shows the environment of what it has started.
+        until(lambda: child.pid in look(lambda other: other == label), "the label")
         processes.kill_labelled(label)
         assert child.wait(600) == -signal.SIGKILL
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from nearmetal.environments import Together
+from nearmetal.environments.qemu import moving
 from nearmetal.environments.qemu.moving import MoveProgress, move
 from nearmetal.environments.qemu.qmp import Monitor
 from nearmetal.errors import RunError
@@ -79,7 +81,15 @@ def test_each_round_has_what_it_began_with_and_its_strongest_throttle() -> None:
     )
 
 
-def test_a_pre_copy_that_does_not_end_has_its_rounds_in_the_error() -> None:
+def test_a_pre_copy_that_does_not_end_has_its_rounds_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is the test's: it moves only by sleeping."""
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(moving, "time", clock)
     source = Side(active(1, 250), active(2, 100), active(3, 100), running=True)
     with pytest.raises(NotConvergedError, match="100 MiB were left in round 3") as found:
         moved(source, Method.PRECOPY, seconds=0.1)
