@@ -350,5 +350,5 @@ def test_a_new_sys_keeps_the_security_modules(tools: Tools) -> None:
     """CRIU, which looks there, would otherwise find other modules at a restore than at the dump."""
     look = "ls /sys/class/net; stat --file-system --format %t /sys/kernel/security"
     made = f"mount -t securityfs none /sys/kernel/security && exec {tools / 'nm-box'} wrap --new-net -- sh -c"
-    done = HOST.run(["unshare", "--mount", "sh", "-c", f"{made} '{look}'"], timeout=60, cwd=Path("/"))
+    done = HOST.run(["unshare", "--mount", "sh", "-c", f"{made} '{look}'"], timeout=600, cwd=Path("/"))
     assert done.stdout == "lo\n73636673\n", done.stderr

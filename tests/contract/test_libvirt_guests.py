@@ -190,7 +190,7 @@ def test_libvirt_guest_whose_tool_is_killed_leaves_nothing_behind(tools: Tools, 
     for item in find_all(HOST, label):
         remove_any(HOST, item)
     assert find_all(HOST, label) == () and not processes.labelled(bears(label))
-    assert not Path(f"/proc/{qemu}/cwd").exists()
+    until(lambda: not Path(f"/proc/{qemu}/cwd").exists(), "the end of QEMU")
 
 
 def test_a_guest_that_does_not_start_says_why(tools: Tools, tmp_path: Path) -> None:

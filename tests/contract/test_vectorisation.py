@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE
 
 from nearmetal.host import LocalHost
 from nearmetal.host.facts.provenance import cpu_flags
@@ -94,7 +95,7 @@ class Source:
         words = [word for word in self.command if word != "-c"]
         words[words.index("-o") + 1] = "-"
         done = subprocess.run(
-            [*words, *more], cwd=self.directory, capture_output=True, text=True, check=False, timeout=120
+            [*words, *more], cwd=self.directory, capture_output=True, text=True, check=False, timeout=PATIENCE
         )
         assert done.returncode == 0, done.stderr
         return done.stdout, done.stderr
@@ -171,7 +172,7 @@ def sources(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         ],
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     return [
         Source(
