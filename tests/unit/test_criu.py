@@ -227,7 +227,6 @@ def restore_lazily(images: Path, error: str, then: str) -> float:
     """Run a restore whose fetcher of memory has ended, and which writes an error and the PID of a process.
     Return for how many seconds it was ended."""
     images.mkdir()
-    (images / "restore.log").touch()
     pid = f"sleep 600 & {then} >{images}/restored.pid"
     words = ["sh", "-c", f'exec 3>>{images}/restore.log; echo "$1" >&3; {pid}; sleep 600', "sh", error]
     environment = Environment(name="e", backend="b", placements=())
