@@ -335,12 +335,14 @@ def test_a_guest_with_the_machines_own_root_is_refused_before_anything_starts(
 
 
 DIES = """
-import sys
+import os, sys
 from pathlib import Path
 import tests.contract.test_migration as own
 from nearmetal.environments import Tools
 from nearmetal.lifecycle import Method
 tools, directory = Tools(directory=Path(sys.argv[1])), Path(sys.argv[2])
+# By this label, no test beside takes what it leaves for that of an ended nearmetal.
+own.LABEL = f"nearmetal-test{os.getpid()}-mv"
 with own.a_place(tools, directory) as place, own.started(tools, place, "dies") as guest:
     print("up", flush=True)
     with own.moving(tools, place, guest, Method.PRECOPY, 1, name="dies1", bandwidth=2 << 20):
@@ -355,8 +357,8 @@ def test_nothing_is_left_when_the_tool_is_killed_in_a_move(tools: Tools, place: 
         [sys.executable, "-c", DIES, str(tools.directory), str(directory)], stdout=subprocess.PIPE, text=True
     )
     assert child.stdout is not None and child.stdout.readline() == "up\n"
-    label = f"nearmetal-check-{child.pid}"
-    until(lambda: _qemu_of(f"{label}-mv-dies1") is not None, "the second QEMU")
+    label = f"nearmetal-test{child.pid}-"
+    until(lambda: _qemu_of(f"{label}mv-dies1") is not None, "the second QEMU")
     child.kill()
     child.wait()
     child.stdout.close()
