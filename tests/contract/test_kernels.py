@@ -278,8 +278,8 @@ def test_a_lost_datagram_fails_its_slice_and_no_other(
 def is_rank(process: Path, place: Path) -> bool:
     """Whether a process is nm-micro at the FIFOs of a place. Others may end meanwhile."""
     try:
-        named = (process / "comm").read_text() == "nm-micro\n"
-        return named and str(place) in (process / "cmdline").read_text()
+        named = (process / "comm").read_bytes() == b"nm-micro\n"
+        return named and bytes(place) in (process / "cmdline").read_bytes()
     except OSError:
         return False
 
