@@ -28,7 +28,7 @@ test-vm: setup-test
 
 # Checkpoints and moves: methods x backends, then with faults in the middle. Forty minutes on two cores.
 test-lifecycle: setup-test
-	$(PYTHON) -m pytest $(addprefix tests/unit/test_,lifecycle_table.py job_moves.py) \
+	$(PYTHON) -m pytest $(addprefix tests/unit/test_,lifecycle_table.py job_move_parts.py) \
 	  $(addprefix tests/contract/test_,checkpoints.py migration.py libvirt_moves.py monitor.py job_ranks.py) \
 	  $(addprefix tests/system/test_,checkpoint_run.py checkpoint_faults.py random_faults.py migration_run.py) \
 	  $(addprefix tests/system/test_,moving.py job_moves.py) \
@@ -56,7 +56,7 @@ test-kvm: setup-test
 test-cluster: setup-test
 	$(PYTHON) -m pytest $(addprefix tests/unit/test_,engines.py inventory.py nodes_check.py plan_nodes.py records_claims.py \
 	  coordinator.py coordinator_memory.py run_nodes.py) \
-	  tests/unit/study_file/test_study_file_machines.py tests/unit/test_copies.py tests/unit/test_real_networks.py \
+	  tests/unit/study_file/test_study_file_machines.py tests/unit/test_copies.py tests/unit/test_real_network_parts.py \
 	  $(addprefix tests/contract/test_,agent_on_a_machine.py lock_there.py) \
 	  $(addprefix tests/system/test_engine_,local.py kills.py ssh.py slurm.py htcondor.py) \
 	  $(addprefix tests/system/test_real_,nodes.py networks.py trees.py) tests/nested/test_nested_nfs.py -q $(ARGS)
