@@ -214,7 +214,7 @@ def restart_job(trial: Trial, w: EventSubject, here: InstanceRequest, there: Ins
     """
     host, environment = trial.node.machine.host, trial.arm.environment
     if (refused := refuses_dmtcp(host, environment)) is not None:
-        raise UnavailableError(f"environment {environment.name}: {refused.reason}", remedy=refused.remedy)
+        raise refused.error(f"environment {environment.name}: ")
     dmtcp, software = find_dmtcp(host), trial.node.software_of(trial.arm)
     assert not isinstance(dmtcp, Unavailable)
     with _images(here, w.memory or MEMORY) as place:
@@ -284,12 +284,10 @@ def prepared(
         raise UnavailableError(f"backend {backend.name} offers no checkpoint of its instances")
     method = w.method or Method.CRIU
     if (unable := criu.unable.get(method)) is not None:
-        raise UnavailableError(f"{method}: {unable.reason}", remedy=unable.remedy)
+        raise unable.error(f"{method}: ")
     refused = backend.refuses_checkpoint(host, request.environment)
     if refused is not None:
-        raise UnavailableError(
-            f"environment {request.environment.name}: {refused.reason}", remedy=refused.remedy
-        )
+        raise refused.error(f"environment {request.environment.name}: ")
     job, memory = w.extent is Extent.JOB, w.memory or MEMORY
     with _images(request, memory) as place:
         dirtied, record = _dirtied(w), _record_of(trial, request)
@@ -313,7 +311,7 @@ def prepared(
 
 def require_criu(found: Criu | Unavailable) -> Criu:
     if isinstance(found, Unavailable):
-        raise UnavailableError(found.reason, remedy=found.remedy)
+        raise found.error()
     return found
 
 

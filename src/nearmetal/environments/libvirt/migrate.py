@@ -105,7 +105,7 @@ def migrated(host: Host, tools: Tools, guest: LibvirtGuest, to: MoveRequest) -> 
     """Move a guest to a second daemon, where it runs until exit; see moving.Migrates.migrate."""
     environment = guest.request.environment
     if (why := unmovable(environment, to.method)) is not None:
-        raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
+        raise why.error(f"environment {environment.name}: ")
     if not host.is_root():
         raise UnavailableError("a second host name for libvirt needs root", remedy="run as root")
     if to.bandwidth is not None and to.bandwidth < MIB:

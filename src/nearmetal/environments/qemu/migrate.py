@@ -114,7 +114,7 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: R
     """
     environment = guest.request.environment
     if (why := unmovable(environment, to.method)) is not None:
-        raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
+        raise why.error(f"environment {environment.name}: ")
     began, there = time.monotonic(), replace(to.destination, environment=environment)
     realtime = time.time() - began
     with ExitStack() as stack:

@@ -89,7 +89,7 @@ def migrated(host: Host, tools: Tools, guest: XenInstance, to: MoveRequest) -> I
     """Move a guest, which runs at its destination until exit. See moving.Migrates.migrate."""
     environment, xl, at = guest.request.environment, guest.xl, guest.at
     if (why := unmovable(environment, to.method)) is not None:
-        raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
+        raise why.error(f"environment {environment.name}: ")
     if to.bandwidth is not None:
         raise UnavailableError("xl does not limit the bandwidth of a move", remedy="take bandwidth out")
     if trouble := guest.trouble():
