@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from ...host import Completed, Host, cgroups
 from ...host.pages import own_memory
 from ...host.processes.failure import TIMED_OUT
 from ...host.processes.labelled import tree
+from ...host.processes.running import await_true
 from ...lifecycle import Costs, Estimate, Method
 from ..contract import Unavailable
 from ..criu import DUMP_LOG, RESTORE_LOG, runtime_options
@@ -252,13 +252,11 @@ class LxcContainer(_Container):
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         del saved
-        end = time.monotonic() + _ENDS_SECONDS
-        while self._running(host) is not None:  # its monitor ends a moment after its processes
-            if time.monotonic() > end:
-                raise RunError(
-                    f"container {self.container} runs on {host.name} already", remedy="lxc-stop, then restore"
-                )
-            time.sleep(_LOOK_AGAIN)
+        # Its monitor ends a moment after its processes.
+        if not await_true(lambda: self._running(host) is None, _ENDS_SECONDS, every=_LOOK_AGAIN):
+            raise RunError(
+                f"container {self.container} runs on {host.name} already", remedy="lxc-stop, then restore"
+            )
         done = self._run(host, work, images, "--restore", "--daemon", timeout=SECONDS)
         if not done.ok:
             host.run(["lxc-stop", *self._named(), "--kill"], timeout=ASK_SECONDS)

@@ -15,6 +15,7 @@ from ...host import Host, Process, cgroups, runtime
 from ...host.guest_line import GuestLine
 from ...host.processes import labelled as processes
 from ...host.processes.foreign import ForeignProcess, process_of_thread
+from ...host.processes.running import await_true
 from ...lifecycle import CopyRound, Costs, Estimate, Method, NotConvergedError
 from ...model.study import Environment
 from ..contract import InstanceRequest, Tools, Unavailable
@@ -271,11 +272,8 @@ class _Move:
                 progress.committed = True  # libvirt has ended the first QEMU
                 to.together.meet(to.time_limit)
                 self._ask(self.daemon.uri, "resume", self.there)
-            end = time.monotonic() + LAST_SECONDS
-            while not self._look(progress, line):
-                if time.monotonic() > end:
-                    raise RunError("the guest does not run at its destination")
-                time.sleep(_LOOK_AGAIN)
+            if not await_true(partial(self._look, progress, line), LAST_SECONDS):
+                raise RunError("the guest does not run at its destination")
         return self._figures(requested)
 
     def find(self, pid: int) -> ForeignProcess:
@@ -346,11 +344,8 @@ class _Move:
         argv = virsh_argv(uri, [f"echo {_READY}; qemu-monitor-event --loop"])
         listener = self._run(file, file, argv)
         stack.callback(listener.kill)
-        end = time.monotonic() + START_TIMEOUT
-        while _READY not in read_log(self.state / file):
-            if listener.poll() is not None or time.monotonic() > end:
-                raise RunError(find_virsh_message(read_log(self.state / file)) or "virsh gives no events")
-            time.sleep(_LOOK_AGAIN)
+        if not await_true(lambda: _READY in read_log(self.state / file), START_TIMEOUT, listener):
+            raise RunError(find_virsh_message(read_log(self.state / file)) or "virsh gives no events")
 
     def _run(self, output: str, errors: str, argv: list[str]) -> Process:
         return self.host.start(

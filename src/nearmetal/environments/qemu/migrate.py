@@ -16,6 +16,7 @@ from ...host import Host, Process, runtime
 from ...host.guest_line import GuestLine, answers
 from ...host.pages import sample_pages
 from ...host.processes.foreign import process_of_thread
+from ...host.processes.running import await_true
 from ...lifecycle import Method, NotConvergedError, PageSample
 from ...model.environments.guest import DiskFormat, GuestSettings, MachineType
 from ...model.environments.image import HOST
@@ -223,11 +224,8 @@ def _monitor(qmp: Path, process: Process, state: Path) -> Iterator[Monitor]:
 
     An error in the body, or of the start, becomes a RunError that says why this QEMU has ended.
     """
-    end = time.monotonic() + START_TIMEOUT
-    while not answers(qmp):
-        if process.poll() is not None or time.monotonic() > end:
-            raise RunError(f"the second QEMU does not start: {ended_words(state, process.poll())}")
-        time.sleep(0.002)
+    if not await_true(partial(answers, qmp), START_TIMEOUT, process, every=0.002):
+        raise RunError(f"the second QEMU does not start: {ended_words(state, process.poll())}")
     with Monitor(qmp) as monitor:
         try:
             yield monitor
