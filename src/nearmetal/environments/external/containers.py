@@ -22,15 +22,13 @@ from ..criu_images import first_error
 from ..moving import Dump
 from .contract import ASK_SECONDS, SECONDS, Facts, Saved, Way, Work
 from .dumping import (
-    BY_CONNECTION,
-    BY_IMAGES,
+    DumpedByCriu,
     await_end,
     exceeds_images,
     free_name,
     refuses_images,
     script_on,
     still,
-    write_images,
 )
 from .surroundings import Finding, checked
 
@@ -109,24 +107,16 @@ class _Container(ABC):
         return self.name
 
 
-class RuncContainer(_Container):
+class RuncContainer(_Container, DumpedByCriu):
     """A container of runc, in runc's default state directory."""
 
     kind = program = package = "runc"
-    checkpoints_by = BY_IMAGES
-
-    @property
-    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
-        return {Way.DIRECTORY: BY_IMAGES, Way.HOST: (*BY_IMAGES, *BY_CONNECTION)}
 
     def first(self, host: Host) -> int:
         return int(self._state(host)["pid"])
 
     def needs(self, host: Host) -> Mapping[str, str]:
         return {"bundle": str(self._state(host)["bundle"])}
-
-    def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
-        write_images(self, host, work, images, method)
 
     def dump_command(self, host: Host, work: Work, dump: Dump) -> list[str]:
         more = ["--leave-running"] if work.keep_running and not dump.round else []
@@ -137,12 +127,6 @@ class RuncContainer(_Container):
         """See contract.Dumps. runc freezes the container's control group; it stays frozen if CRIU was
         killed."""
         host.run(["runc", "resume", self.container], timeout=ASK_SECONDS)
-
-    def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        return self._restore(host, work, images, saved)
-
-    def restore_lazily(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        return self._restore(host, work, images, saved, "--lazy-pages")
 
     def _restore(self, host: Host, work: Work, images: Path, saved: Saved, *more: str) -> str:
         self._require_free(host)
@@ -208,10 +192,7 @@ class LxcContainer(_Container):
     kind = package = "lxc"
     program = "lxc-checkpoint"
     checkpoints_by = (Method.CRIU,)
-
-    @property
-    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
-        return {Way.DIRECTORY: (Method.CRIU,), Way.HOST: (Method.CRIU,)}
+    moves_by: ClassVar = {Way.DIRECTORY: (Method.CRIU,), Way.HOST: (Method.CRIU,)}
 
     def needs(self, host: Host) -> Mapping[str, str]:
         del host

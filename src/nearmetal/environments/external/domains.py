@@ -62,10 +62,7 @@ class LibvirtDomain(_Domain):
     """A domain of libvirt, at the daemon of LIBVIRT_DEFAULT_URI or else at the user's default daemon."""
 
     kind = "libvirt"
-
-    @property
-    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
-        return {Way.HOST: tuple(MOVE_OPTIONS)}
+    moves_by: ClassVar = {Way.HOST: tuple(MOVE_OPTIONS)}
 
     def refuses(self, way: Way) -> Unavailable:
         del way
@@ -198,10 +195,7 @@ class XenDomain(_Domain):
     """A domain of Xen, controlled by xl. nearmetal must run in the dom0."""
 
     kind = "xl"
-
-    @property
-    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
-        return {Way.HOST: (Method.STREAM,)}
+    moves_by: ClassVar = {Way.HOST: (Method.STREAM,)}
 
     def refuses(self, way: Way) -> Unavailable:
         del way

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import ClassVar
 
 from ...errors import RunError, UsageError
 from ...host import Host
@@ -14,7 +16,7 @@ from ..contract import Unavailable
 from ..criu import DUMP_LOG, script, write_rounds
 from ..criu_images import first_error
 from ..moving import Criu, Dump
-from .contract import Dumps, Way, Work, WrittenError
+from .contract import Dumps, Saved, Way, Work, WrittenError
 from .surroundings import Finding, checked
 
 BY_IMAGES = (Method.CRIU, Method.CRIU_PRECOPY)
@@ -28,6 +30,26 @@ killed."""
 _LOOK_AGAIN = 0.005
 _STATE = 0
 """Index of the process state in fields_of()."""
+
+
+class DumpedByCriu(Dumps, ABC):
+    """What all instances that support every checkpoint method of CRIU have in common."""
+
+    checkpoints_by = BY_IMAGES
+    moves_by: ClassVar = {Way.DIRECTORY: BY_IMAGES, Way.HOST: (*BY_IMAGES, *BY_CONNECTION)}
+
+    def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
+        write_images(self, host, work, images, method)
+
+    def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
+        return self._restore(host, work, images, saved)
+
+    def restore_lazily(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
+        return self._restore(host, work, images, saved, "--lazy-pages")
+
+    @abstractmethod
+    def _restore(self, host: Host, work: Work, images: Path, saved: Saved, *more: str) -> str:
+        """Restore the instance on a host with further options of CRIU, and return its new name."""
 
 
 def write_images(

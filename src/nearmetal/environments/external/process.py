@@ -20,7 +20,7 @@ from ..criu import PID_FILE, RESTORE_LOG, dump_argv, restore_argv
 from ..criu_images import first_error
 from ..moving import Criu, Dump
 from .contract import SECONDS, Facts, RestoredError, Saved, Way, Work
-from .dumping import BY_CONNECTION, BY_IMAGES, exceeds_images, fields_of, refuses_images, write_images
+from .dumping import DumpedByCriu, exceeds_images, fields_of, refuses_images
 from .surroundings import Finding, checked
 
 CRIU_COSTS = Costs(fixed=Estimate(0.08, 0.2, 0.9), setup=Estimate(0.0, 0.0, 0.05))
@@ -36,7 +36,7 @@ _STATE, _SESSION = 0, 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessTree:
+class ProcessTree(DumpedByCriu):
     """A process and its descendants."""
 
     pid: int
@@ -48,12 +48,6 @@ class ProcessTree:
     @property
     def what(self) -> str:
         return f"process {self.pid}"
-
-    checkpoints_by = BY_IMAGES
-
-    @property
-    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
-        return {Way.DIRECTORY: BY_IMAGES, Way.HOST: (*BY_IMAGES, *BY_CONNECTION)}
 
     def refuses(self, way: Way) -> Unavailable:
         return refuses_images(way, "a process")
@@ -91,21 +85,12 @@ class ProcessTree:
         del host
         return {"options": " ".join(self._options()), "pids": " ".join(map(str, tree(self.pid)))}
 
-    def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
-        write_images(self, host, work, images, method)
-
     def dump_command(self, host: Host, work: Work, dump: Dump) -> list[str]:
         more = ["--leave-running"] if work.keep_running and not dump.round else []
         return dump_argv(work.criu(host), self.pid, dump, [*self._options(), *more])
 
     def thaw(self, host: Host) -> None:
         """See contract.Dumps. Nothing is to be done: the processes continue when CRIU ends."""
-
-    def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        return self._restore(host, work, images, saved)
-
-    def restore_lazily(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        return self._restore(host, work, images, saved, "--lazy-pages")
 
     def _restore(self, host: Host, work: Work, images: Path, saved: Saved, *more: str) -> str:
         pids = saved.own.get("pids", "").split()
