@@ -17,7 +17,7 @@ from ...host.processes.labelled import tree
 from ...host.processes.running import await_true
 from ...lifecycle import Costs, Estimate, Method
 from ..contract import Unavailable
-from ..criu import DUMP_LOG, RESTORE_LOG, runtime_options
+from ..criu import DUMP_LOG, runtime_options
 from ..criu_images import first_error
 from ..moving import Dump
 from .contract import ASK_SECONDS, SECONDS, Facts, Saved, Way, Work
@@ -26,6 +26,7 @@ from .dumping import (
     await_end,
     exceeds_images,
     free_name,
+    not_restored,
     refuses_images,
     script_on,
     still,
@@ -98,12 +99,7 @@ class _Container(ABC):
 
     def _restored(self, host: Host, done: Completed, images: Path) -> str:
         if not done.ok:
-            log = images / RESTORE_LOG
-            raise RunError(
-                f"{self.name} is not restored on {host.name}: {first_error(log) or done.failure()}",
-                where=str(log),
-                remedy=f"the images are whole; mend the reason, then: nearmetal restore {images}",
-            )
+            raise not_restored(f"{self.name} is not restored", host, done, images)
         return self.name
 
 

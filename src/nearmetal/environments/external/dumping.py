@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from ...errors import RunError, UsageError
-from ...host import Host
+from ...host import Completed, Host
 from ...host.processes.failure import TIMED_OUT
 from ...lifecycle import Method
 from ..contract import Unavailable
-from ..criu import DUMP_LOG, script, write_rounds
+from ..criu import DUMP_LOG, RESTORE_LOG, script, write_rounds
 from ..criu_images import first_error
 from ..moving import Criu, Dump
 from .contract import Dumps, Saved, Way, Work, WrittenError
@@ -100,6 +100,20 @@ def write_images(
     write(Dump(images=images, server=server, previous=previous, tracked=previous is not None))
     if not work.keep_running:
         await_end(pid, instance.what)
+
+
+def not_restored(what: str, host: Host, done: Completed, images: Path) -> RunError:
+    """Return the error of a restore from a directory that has failed.
+
+    what: beginning of the message, such as 'runc:web is not restored'.
+    done: the command that should have restored the instance on the host.
+    """
+    log = images / RESTORE_LOG
+    return RunError(
+        f"{what} on {host.name}: {first_error(log) or done.failure()}",
+        where=str(log),
+        remedy=f"the images are whole; mend the reason, then: nearmetal restore {images}",
+    )
 
 
 def still(pid: int) -> str:

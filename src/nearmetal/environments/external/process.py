@@ -16,11 +16,10 @@ from ...host.processes.failure import TIMED_OUT
 from ...host.processes.labelled import ancestors, tree
 from ...lifecycle import Costs, Estimate, Method
 from ..contract import Unavailable
-from ..criu import PID_FILE, RESTORE_LOG, dump_argv, restore_argv
-from ..criu_images import first_error
+from ..criu import PID_FILE, dump_argv, restore_argv
 from ..moving import Criu, Dump
 from .contract import SECONDS, Facts, RestoredError, Saved, Way, Work
-from .dumping import DumpedByCriu, exceeds_images, fields_of, refuses_images
+from .dumping import DumpedByCriu, exceeds_images, fields_of, not_restored, refuses_images
 from .surroundings import Finding, checked
 
 CRIU_COSTS = Costs(fixed=Estimate(0.08, 0.2, 0.9), setup=Estimate(0.0, 0.0, 0.05))
@@ -141,12 +140,7 @@ def restore_detached(
         killed = done.returncode < 0 or done.returncode in (TIMED_OUT, _KILLED)
         if killed and (left := _taken(host, pids)):
             host.run(["kill", "-KILL", *left], timeout=SECONDS)
-        reason = first_error(images / RESTORE_LOG) or done.failure()
-        raise RunError(
-            f"not restored on {host.name}: {reason}",
-            where=str(images / RESTORE_LOG),
-            remedy=f"the images are whole; mend the reason, then: nearmetal restore {images}",
-        )
+        raise not_restored("not restored", host, done, images)
     read = host.read(images / PID_FILE)
     if not isinstance(read, bytes) or not read.strip().isdigit():
         raise RestoredError("CRIU has restored a process, and does not say its PID", where=str(images))
