@@ -20,7 +20,7 @@ from ...lifecycle import CopyRound, Costs, Estimate, Method, NotConvergedError
 from ...model.study import Environment
 from ..contract import InstanceRequest, Tools, Unavailable
 from ..guests.guest import host_cpus_of
-from ..guests.moves import MoveFigures, moved_as, not_moved, phases_of
+from ..guests.moves import MoveFigures, first_answer, moved_as, not_moved, phases_of
 from ..guests.tap import taken_place
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from ..moving import Moved, MoveRequest
@@ -158,9 +158,7 @@ def migrated(host: Host, tools: Tools, guest: LibvirtGuest, to: MoveRequest) -> 
         pin(threads, there)
         try:
             with GuestLine(guest.socket, partial(ended, process, state)) as agent:
-                ahead = agent.clocks(tries=1)
-                answered = time.monotonic()
-                ahead = min(ahead, agent.clocks(), key=lambda clocks: clocks.error)
+                ahead, answered = first_answer(agent)
         except RunError as e:
             what = f"the guest was moved by {to.method}, and is lost: it does not answer at its destination"
             raise RunError(f"{what}: {e.what}") from e

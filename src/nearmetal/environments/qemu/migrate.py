@@ -23,7 +23,7 @@ from ...model.environments.image import HOST
 from ...model.study import Environment
 from ..contract import Instance, InstanceRequest, Tools, Unavailable
 from ..guests.guest import GuestInstance, console_words, ended_words, how_far
-from ..guests.moves import moved_as, not_carried, not_moved, phases_of
+from ..guests.moves import first_answer, moved_as, not_carried, not_moved, phases_of
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from ..moving import Moved, MoveRequest
 from ..program import read_log
@@ -159,9 +159,7 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: R
         pin(threads, there)
         try:
             with GuestLine(guest.socket, partial(ended, process, state)) as agent:
-                ahead = agent.clocks(tries=1)
-                answered = time.monotonic()
-                ahead = min(ahead, agent.clocks(), key=lambda clocks: clocks.error)
+                ahead, answered = first_answer(agent)
         except RunError as e:
             raise _silent(e, to.method, process, sockets) from e
         moved = replace(
