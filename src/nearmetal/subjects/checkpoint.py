@@ -23,7 +23,7 @@ from ..host import Host
 from ..host.runtime import scratch_directory
 from ..lifecycle import CopyRound, Method
 from ..model.change import replace
-from ..model.record import STEP, JsonValue, Row
+from ..model.record import JsonValue, Row
 from ..model.study import Arm, Attachment, Design, Environment, EventSubject, SubjectFacts
 from ..model.workloads.event import LIFECYCLE_KEYS, Extent
 from ..node.arms.starting import lone_request, without_seat
@@ -32,7 +32,7 @@ from ..node.trial import Guard, Trial
 from .checkpoint_event import CheckpointEvent
 from .contract import Cost, Subject, lacks_method, stays_because
 from .dmtcp_jobs import RestartEvent
-from .event_rows import event_row, slowdown_rows
+from .event_rows import event_row, slowdown_rows, with_steps
 from .mpi_jobs import job_program, methods_of_extent, unable_to_hold_job
 from .rounds import shuffled
 from .verified import Restored
@@ -179,14 +179,13 @@ def rows(w: EventSubject, found: Sequence[Restored]) -> list[Row]:
 
 def total_row(w: EventSubject, metric: str, found: Sequence[Restored]) -> Row:
     """Return the row with the duration of each event, its phases, and the verification afterwards."""
-    steps = [one.phases.record() for one in found]
-    parts = {STEP + name: tuple(one[name] for one in steps) for name in steps[0]}
-    row = event_row(w, metric, "s", [one.phases.total for one in found])
+    steps = [one.phases for one in found]
+    row = with_steps(event_row(w, metric, "s", [one.total for one in steps]), steps)
     # checkpoint_and_restore() fails for any other outcome.
     verified: dict[str, JsonValue] = {"passes": min(one.passes for one in found), "wrong_pages": 0}
     if w.extent is not Extent.INSTANCE:
         verified["wrong_messages"] = 0
-    return replace(row, parts=parts, verification=verified | {"second_copies": 0})
+    return replace(row, verification=verified | {"second_copies": 0})
 
 
 def checkpoint_and_restore(trial: Trial, criu: Criu | Unavailable, w: EventSubject) -> Restored:
