@@ -159,7 +159,7 @@ def _criu(host: Host) -> Criu:
         local = isinstance(host, LocalHost)
         found = find_criu(host) if local else find_criu(host, ImageStore(Path(os.devnull)))
         if isinstance(found, Unavailable):
-            raise UnavailableError(f"CRIU on {host.name}: {found.reason}", remedy=found.remedy)
+            raise found.error(f"CRIU on {host.name}: ")
         _FOUND[id(host)] = (host, found)
     return _FOUND[id(host)][1]
 
@@ -279,7 +279,7 @@ def _why_not(
     if method.by_criu and method is not Method.CRIU:
         lack = _criu(host).unable.get(method)
         if lack is not None:
-            return UnavailableError(f"{method}: {lack.reason}", remedy=lack.remedy)
+            return lack.error(f"{method}: ")
     return None
 
 

@@ -76,10 +76,26 @@ class Native(criu_of.RestoresByCriu):
         del tools
         return criu_of.dump_argv(criu, instance.pid, dump, connection_options(request, dump.images))
 
-    def restoring(
-        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
-    ) -> AbstractContextManager[Restore]:
-        return _restoring(host, tools, criu, request)
+    @contextmanager
+    def restoring(self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
+        with ExitStack() as last, control_groups(request, ACCOUNTS) as groups, ExitStack() as kept:
+            if not groups:
+                last.callback(processes.kill_labelled, request.label)
+            apart = request.lazy
+
+            def instance(pid: int, phases: Mapping[str, float]) -> BoxInstance:
+                return make_instance(
+                    tools,
+                    request,
+                    hostname=os.uname().nodename,
+                    pid=pid,
+                    namespaces_of=pid if apart else 0,
+                    groups=groups,
+                    phases=phases,
+                )
+
+            argv = partial(_restore_argv, tools, criu, request, cgroups.unique(groups))
+            yield EarlyRestore(host, request, argv, instance, kept, apart=apart)
 
 
 def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
@@ -195,28 +211,6 @@ def _bare(
     finally:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(first_process, signal.SIGKILL)
-
-
-@contextmanager
-def _restoring(host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
-    with ExitStack() as last, control_groups(request, ACCOUNTS) as groups, ExitStack() as kept:
-        if not groups:
-            last.callback(processes.kill_labelled, request.label)
-        apart = request.lazy
-
-        def instance(pid: int, phases: Mapping[str, float]) -> BoxInstance:
-            return make_instance(
-                tools,
-                request,
-                hostname=os.uname().nodename,
-                pid=pid,
-                namespaces_of=pid if apart else 0,
-                groups=groups,
-                phases=phases,
-            )
-
-        argv = partial(_restore_argv, tools, criu, request, cgroups.unique(groups))
-        yield EarlyRestore(host, request, argv, instance, kept, apart=apart)
 
 
 def _restore_argv(

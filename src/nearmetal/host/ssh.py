@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import RunError, UnavailableError
 from .base import Completed, Host, Launched, MissingValue, Process, text_of
 from .facts.topology import ranges
-from .processes.running import await_file, running_program
+from .processes.running import await_true, running_program
 from .runtime import short_directory
 
 CONNECT_SECONDS = 20.0
@@ -234,7 +234,7 @@ def ssh_host(local: Host, way: SshWay, *, label: str, scratch: Path) -> Iterator
         argv = [*client(way, socket), "-M", "-N", "-o", "ControlPersist=no", "-o", "ConnectTimeout=15"]
         argv += ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=8", "--", way.destination]
         with running_program(local, ["setpriv", "--pdeathsig", "KILL", "--", *argv], label, log) as master:
-            if not await_file(socket, master, CONNECT_SECONDS):
+            if not await_true(socket.exists, CONNECT_SECONDS, master):
                 lines = [s.strip() for s in log.read_text(errors="replace").splitlines() if s.strip()]
                 words = lines[-1][:300] if lines else f"no answer within {CONNECT_SECONDS:g} s"
                 raise UnavailableError(

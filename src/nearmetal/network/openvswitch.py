@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import UnavailableError
 from ..host import Host, Process
 from ..host.processes.failure import describe_failure
-from ..host.processes.running import await_file
+from ..host.processes.running import await_true
 
 PROGRAMS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-dpctl", "setpriv")
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -56,7 +56,7 @@ def open_vswitch(
             return process
 
         server = start("ovsdb-server", str(database), f"--remote=p{remote}")
-        if not await_file(directory / "db.sock", server, _LIMIT):
+        if not await_true((directory / "db.sock").exists, _LIMIT, server):
             errors = (directory / "ovsdb-server.err").read_text(errors="replace")
             raise UnavailableError(describe_failure("ovsdb-server", server.poll(), errors), remedy=REMEDY)
         _run(host, [*vsctl, "--no-wait", "init"])

@@ -67,7 +67,7 @@ class Trial:
     work: parent of the programs' working directories, which the instances see too; None if no program has a
         directory of its own.
     log: directory for the output of its programs. It is made when the first file is written.
-    numbers: counter that numbers the instances of the trial, so that each gets its own scratch directory.
+    numbers: counter for new_directory().
     found: results of the trial so far.
     """
 
@@ -109,6 +109,12 @@ class Trial:
     def takes(self, workload: Workload) -> bool:
         """Return whether the arm runs this workload in this block."""
         return self.arm.environment.takes(workload.name) and workload.name not in self.left_out
+
+    def new_directory(self, name: str) -> Path:
+        """Create a directory of this name and a number inside the trial's directory, and return it."""
+        directory = self.directory / f"{name}-{next(self.numbers)}"
+        directory.mkdir()
+        return directory
 
 
 class Guard:

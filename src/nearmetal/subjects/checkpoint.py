@@ -23,7 +23,7 @@ from ..host import Host
 from ..host.runtime import scratch_directory
 from ..lifecycle import CopyRound, Method
 from ..model.change import replace
-from ..model.record import STEP, JsonValue, Row
+from ..model.record import JsonValue, Row
 from ..model.study import Arm, Attachment, Design, Environment, EventSubject, SubjectFacts
 from ..model.workloads.event import LIFECYCLE_KEYS, Extent
 from ..node.arms.starting import lone_request, without_seat
@@ -32,7 +32,7 @@ from ..node.trial import Guard, Trial
 from .checkpoint_event import CheckpointEvent
 from .contract import Cost, Subject, lacks_method, stays_because
 from .dmtcp_jobs import RestartEvent
-from .event_rows import event_row, slowdown_rows
+from .event_rows import event_row, slowdown_rows, with_steps
 from .mpi_jobs import job_program, methods_of_extent, unable_to_hold_job
 from .rounds import shuffled
 from .verified import Restored
@@ -179,14 +179,13 @@ def rows(w: EventSubject, found: Sequence[Restored]) -> list[Row]:
 
 def total_row(w: EventSubject, metric: str, found: Sequence[Restored]) -> Row:
     """Return the row with the duration of each event, its phases, and the verification afterwards."""
-    steps = [one.phases.record() for one in found]
-    parts = {STEP + name: tuple(one[name] for one in steps) for name in steps[0]}
-    row = event_row(w, metric, "s", [one.phases.total for one in found])
+    steps = [one.phases for one in found]
+    row = with_steps(event_row(w, metric, "s", [one.total for one in steps]), steps)
     # checkpoint_and_restore() fails for any other outcome.
     verified: dict[str, JsonValue] = {"passes": min(one.passes for one in found), "wrong_pages": 0}
     if w.extent is not Extent.INSTANCE:
         verified["wrong_messages"] = 0
-    return replace(row, parts=parts, verification=verified | {"second_copies": 0})
+    return replace(row, verification=verified | {"second_copies": 0})
 
 
 def checkpoint_and_restore(trial: Trial, criu: Criu | Unavailable, w: EventSubject) -> Restored:
@@ -214,7 +213,7 @@ def restart_job(trial: Trial, w: EventSubject, here: InstanceRequest, there: Ins
     """
     host, environment = trial.node.machine.host, trial.arm.environment
     if (refused := refuses_dmtcp(host, environment)) is not None:
-        raise UnavailableError(f"environment {environment.name}: {refused.reason}", remedy=refused.remedy)
+        raise refused.error(f"environment {environment.name}: ")
     dmtcp, software = find_dmtcp(host), trial.node.software_of(trial.arm)
     assert not isinstance(dmtcp, Unavailable)
     with _images(here, w.memory or MEMORY) as place:
@@ -284,12 +283,10 @@ def prepared(
         raise UnavailableError(f"backend {backend.name} offers no checkpoint of its instances")
     method = w.method or Method.CRIU
     if (unable := criu.unable.get(method)) is not None:
-        raise UnavailableError(f"{method}: {unable.reason}", remedy=unable.remedy)
+        raise unable.error(f"{method}: ")
     refused = backend.refuses_checkpoint(host, request.environment)
     if refused is not None:
-        raise UnavailableError(
-            f"environment {request.environment.name}: {refused.reason}", remedy=refused.remedy
-        )
+        raise refused.error(f"environment {request.environment.name}: ")
     job, memory = w.extent is Extent.JOB, w.memory or MEMORY
     with _images(request, memory) as place:
         dirtied, record = _dirtied(w), _record_of(trial, request)
@@ -313,7 +310,7 @@ def prepared(
 
 def require_criu(found: Criu | Unavailable) -> Criu:
     if isinstance(found, Unavailable):
-        raise UnavailableError(found.reason, remedy=found.remedy)
+        raise found.error()
     return found
 
 

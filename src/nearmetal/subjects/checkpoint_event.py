@@ -40,8 +40,6 @@ from .verified import LEAST_PASSES, Restored, VerifiedProgram, keeper, require_r
 
 LIMIT = 60.0
 """Seconds after which the event fails if the program does not continue, or if a command does not end."""
-_GOES_ON = 2.0
-"""Seconds to wait for the program's next step at the source after a failed checkpoint."""
 _ENDS = 1.0
 """Seconds within which a thawed source whose container program was killed ends, after a few more steps."""
 _REAPED = 2.0
@@ -410,18 +408,12 @@ class _Course:
         on = False
         if self._thaw():
             e.around.stay()
-            on = self._takes_steps() and await_ends(self._held, _ENDS) > 0 and self._takes_steps()
+            program = self._program
+            on = program.goes_on() and await_ends(self._held, _ENDS) > 0 and program.goes_on()
         fate = "the program goes on at the source" if on else "the program runs nowhere"
         if isinstance(error, OSError):
             return TrialFailedError(f"{error.strerror}; {fate}", where=str(error.filename or e.log))
         return TrialFailedError(f"{error.what}; {fate}", where=error.where or str(e.log))
-
-    def _takes_steps(self) -> bool:
-        """Return whether the program takes a step within _GOES_ON seconds."""
-        steps, end = self._progress().steps, time.monotonic() + _GOES_ON
-        while not (on := self._progress().steps > steps) and time.monotonic() < end:
-            time.sleep(_LOOK_AGAIN)
-        return on
 
     def _thaw(self) -> bool:
         """Thaw the source if it exists, since the kernel ends no frozen process. Return whether it exists."""

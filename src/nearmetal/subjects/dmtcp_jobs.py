@@ -25,8 +25,8 @@ from .verified import LEAST_PASSES, Restored, VerifiedProgram, require_right
 
 LIMIT = 120.0
 """Seconds after which a command, or waiting for the job, fails."""
-_ENDED, _GOES_ON = 5.0, 2.0
-"""Seconds to wait for the end of the source's processes, and for a step of a job that may still run."""
+_ENDED = 5.0
+"""Seconds to wait for the end of the source's processes."""
 _LOOK_AGAIN = 0.002
 LAUNCH, RESTART = "launch", "restart"
 """Parts of the names of a job's output files, before and after its restart."""
@@ -184,10 +184,7 @@ class RestartEvent:
 
         DMTCP lets a job continue that it could not write.
         """
-        steps, end = self.program.progress().steps, time.monotonic() + _GOES_ON
-        while not (on := self.program.progress().steps > steps) and time.monotonic() < end:
-            time.sleep(_LOOK_AGAIN)
-        fate = "the job goes on at the source" if on else "the job runs nowhere"
+        fate = "the job goes on at the source" if self.program.goes_on() else "the job runs nowhere"
         what = error.what if isinstance(error, RunError) else error.strerror
         return TrialFailedError(f"{what}; {fate}", where=str(self.log))
 

@@ -109,8 +109,7 @@ def move_guests_of_job(
     """
     ranks, host = w.job_ranks, trial.node.machine.host
     tools = trial.node.software_of(trial.arm).tools
-    directory = trial.directory / f"job-{w.name}-{next(trial.numbers)}"
-    directory.mkdir()
+    directory = trial.new_directory(f"job-{w.name}")
     moves: list[Sequence[Moved]] = []
     with ExitStack() as stack:
         network = stack.enter_context(job_network(trial, w, 2 * ranks, directory))
@@ -152,8 +151,7 @@ def _launched(
     """
     node, software = trial.node, trial.node.software_of(trial.arm)
     tools, (size, rate) = software.tools, share_of_rank(w.dirtied, len(guests))
-    place = trial.directory / f"{node.label}-{trial.slot}-{next(trial.numbers)}"
-    place.mkdir()
+    place = trial.new_directory(f"{node.label}-{trial.slot}")
     (place / "agent").symlink_to(tools / "nm-box")
     lines = (f"{from_tree(software, guest.agent_line)}\n" for guest in guests)
     (place / "guests").write_text("".join(lines))

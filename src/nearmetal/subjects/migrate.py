@@ -195,10 +195,9 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
     node, environment = trial.node, trial.arm.environment
     method, limit = w.method or Method.PRECOPY, w.most_downtime
     if method is not Method.AUTO and (why := backend.unmovable(environment, method)) is not None:
-        raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
+        raise why.error(f"environment {environment.name}: ")
     host, tools = node.machine.host, node.software_of(trial.arm).tools
-    directory = trial.directory / f"move-{w.name}-{next(trial.numbers)}"
-    directory.mkdir()
+    directory = trial.new_directory(f"move-{w.name}")
     want = NetworkRequest(attachment=environment.attachment, settings=environment.network, instances=2)
     label = f"{node.label}-{trial.slot}-{w.name}"
     with ExitStack() as stack:

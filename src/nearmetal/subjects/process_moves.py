@@ -76,8 +76,7 @@ def _move(trial: Trial, criu: Criu | Unavailable, w: EventSubject) -> Restored:
     carried = isinstance(backend, HoldsConnections) and attachment in backend.restored_at
     if w.extent is not Extent.JOB or not carried:
         return checkpoint_and_restore(trial, criu, w)
-    directory = trial.directory / f"job-{w.name}-{next(trial.numbers)}"
-    directory.mkdir()
+    directory = trial.new_directory(f"job-{w.name}")
     with job_network(trial, w, 2, directory) as network:
         moved = _move_job(trial, criu, w, network)
         assert network.emulation is not None

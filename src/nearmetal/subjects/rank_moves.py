@@ -118,8 +118,7 @@ def move_processes_of_rank(trial: Trial, criu: Criu, w: EventSubject) -> tuple[R
     ranks, host = w.job_ranks, trial.node.machine.host
     tools = trial.node.software_of(trial.arm).tools
     backend = trial.node.backends[trial.arm.environment.backend]
-    directory = trial.directory / f"job-{w.name}-{next(trial.numbers)}"
-    directory.mkdir()
+    directory = trial.new_directory(f"job-{w.name}")
     with ExitStack() as stack:
         network = stack.enter_context(job_network(trial, w, ranks + 1, directory))
         job = _job(trial, w, network, directory, stack)
@@ -236,8 +235,7 @@ def move_guest_of_rank(
     """
     ranks, host = w.job_ranks, trial.node.machine.host
     tools = trial.node.software_of(trial.arm).tools
-    directory = trial.directory / f"job-{w.name}-{next(trial.numbers)}"
-    directory.mkdir()
+    directory = trial.new_directory(f"job-{w.name}")
     found, windows = GuestRankMoves(), list[tuple[Window, Window]]()
     with ExitStack() as stack:
         network = stack.enter_context(job_network(trial, w, ranks + 1, directory))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from .progress import ProgramProgress, read_progress
 
 LEAST_PASSES = 2
 """Number of times that a program must verify all its memory after a restore."""
+_GOES_ON = 2.0
+"""Seconds to wait for a step of a program that may still run."""
+_LOOK_AGAIN = 0.0005
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,13 @@ class VerifiedProgram:
     def last_step(self) -> float:
         """Return the time of its last step, in seconds of CLOCK_REALTIME."""
         return max(record.stat().st_mtime for record in self.records)
+
+    def goes_on(self) -> bool:
+        """Return whether it takes a step within _GOES_ON seconds."""
+        steps, end = self.progress().steps, time.monotonic() + _GOES_ON
+        while not (on := self.progress().steps > steps) and time.monotonic() < end:
+            time.sleep(_LOOK_AGAIN)
+        return on
 
 
 def require_right(moved: ProgramProgress, log: Path) -> None:

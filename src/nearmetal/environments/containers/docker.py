@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,8 +102,8 @@ class Docker(ProgramBackend):
             )
             yield started_instance(request, run, begin, groups or cgroups.of_process(run.pid), enter)
 
-    def seated(self, host: Host, tools: Tools, request: InstanceRequest) -> AbstractContextManager[str]:
-        return in_seat(host, tools, request)
+    seated = staticmethod(in_seat)
+    remove_kept = staticmethod(remove)
 
     def kept(self, host: Host) -> tuple[str, ...]:
         """Return the names of all containers of the daemon; empty if no daemon answers."""
@@ -111,9 +111,6 @@ class Docker(ProgramBackend):
             return ()
         answer = host.run(["docker", "ps", "--all", "--format", "{{.Names}}"], timeout=COMMAND_TIMEOUT)
         return tuple(answer.stdout.split()) if answer.ok else ()
-
-    def remove_kept(self, host: Host, name: str) -> None:
-        remove(host, name)
 
 
 def run_words(

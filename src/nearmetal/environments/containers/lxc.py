@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -66,10 +66,15 @@ class Lxc(ProgramBackend, criu_of.RestoresByCriu):
         words = _checkpointing(tools, request, criu, dump.images, "--stop", more=more)
         return [*_into(tools, instance.pid), "--", *words]
 
-    def restoring(
-        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
-    ) -> AbstractContextManager[Restore]:
-        return _restoring(host, tools, criu, request)
+    @contextmanager
+    def restoring(self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
+        with (
+            groups_of_lxc(request.place),
+            control_groups(request, CONTROLLERS) as groups,
+            wrapped(tools, request, groups) as given,
+        ):
+            container(given)
+            yield partial(_restored, host, tools, criu, request, given)
 
 
 def configuration(given: Wrapped) -> str:
@@ -136,17 +141,6 @@ def _instance(
         cgroups=given.groups,
         enter=entered(tools, request, attach),
     )
-
-
-@contextmanager
-def _restoring(host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
-    with (
-        groups_of_lxc(request.place),
-        control_groups(request, CONTROLLERS) as groups,
-        wrapped(tools, request, groups) as given,
-    ):
-        container(given)
-        yield partial(_restored, host, tools, criu, request, given)
 
 
 @contextmanager

@@ -110,10 +110,17 @@ class Namespaces(criu_of.RestoresByCriu):
         connections of the instance but not its interfaces."""
         return () if request.seat is None else ("nsenter", f"--net={request.seat.netns}", "--")
 
-    def restoring(
-        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
-    ) -> AbstractContextManager[Restore]:
-        return _restoring(host, tools, criu, request)
+    @contextmanager
+    def restoring(self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
+        if request.layer is None:
+            raise RunError("an instance without a layer is not restored")
+        with control_groups(request, CONTROLLERS) as groups, ExitStack() as kept:
+
+            def instance(pid: int, phases: Mapping[str, float]) -> BoxInstance:
+                return make_instance(tools, request, pid=pid, namespaces_of=pid, groups=groups, phases=phases)
+
+            argv = partial(_restore_argv, tools, criu, request, cgroups.unique(groups))
+            yield EarlyRestore(host, request, argv, instance, kept)
 
 
 MOUNTS = "mounts"
@@ -145,19 +152,6 @@ def namespace_options(request: InstanceRequest) -> list[str]:
     for kind in request.environment.share:
         options += ["--share", kind.value]
     return options
-
-
-@contextmanager
-def _restoring(host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
-    if request.layer is None:
-        raise RunError("an instance without a layer is not restored")
-    with control_groups(request, CONTROLLERS) as groups, ExitStack() as kept:
-
-        def instance(pid: int, phases: Mapping[str, float]) -> BoxInstance:
-            return make_instance(tools, request, pid=pid, namespaces_of=pid, groups=groups, phases=phases)
-
-        argv = partial(_restore_argv, tools, criu, request, cgroups.unique(groups))
-        yield EarlyRestore(host, request, argv, instance, kept)
 
 
 def _restore_argv(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,22 +14,22 @@ from ...host import Completed, Host, cgroups
 from ...host.pages import own_memory
 from ...host.processes.failure import TIMED_OUT
 from ...host.processes.labelled import tree
+from ...host.processes.running import await_true
 from ...lifecycle import Costs, Estimate, Method
 from ..contract import Unavailable
-from ..criu import DUMP_LOG, RESTORE_LOG, runtime_options
+from ..criu import DUMP_LOG, runtime_options
 from ..criu_images import first_error
 from ..moving import Dump
 from .contract import ASK_SECONDS, SECONDS, Facts, Saved, Way, Work
 from .dumping import (
-    BY_CONNECTION,
-    BY_IMAGES,
+    DumpedByCriu,
     await_end,
     exceeds_images,
     free_name,
+    not_restored,
     refuses_images,
     script_on,
     still,
-    write_images,
 )
 from .surroundings import Finding, checked
 
@@ -100,33 +99,20 @@ class _Container(ABC):
 
     def _restored(self, host: Host, done: Completed, images: Path) -> str:
         if not done.ok:
-            log = images / RESTORE_LOG
-            raise RunError(
-                f"{self.name} is not restored on {host.name}: {first_error(log) or done.failure()}",
-                where=str(log),
-                remedy=f"the images are whole; mend the reason, then: nearmetal restore {images}",
-            )
+            raise not_restored(f"{self.name} is not restored", host, done, images)
         return self.name
 
 
-class RuncContainer(_Container):
+class RuncContainer(_Container, DumpedByCriu):
     """A container of runc, in runc's default state directory."""
 
     kind = program = package = "runc"
-    checkpoints_by = BY_IMAGES
-
-    @property
-    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
-        return {Way.DIRECTORY: BY_IMAGES, Way.HOST: (*BY_IMAGES, *BY_CONNECTION)}
 
     def first(self, host: Host) -> int:
         return int(self._state(host)["pid"])
 
     def needs(self, host: Host) -> Mapping[str, str]:
         return {"bundle": str(self._state(host)["bundle"])}
-
-    def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
-        write_images(self, host, work, images, method)
 
     def dump_command(self, host: Host, work: Work, dump: Dump) -> list[str]:
         more = ["--leave-running"] if work.keep_running and not dump.round else []
@@ -137,12 +123,6 @@ class RuncContainer(_Container):
         """See contract.Dumps. runc freezes the container's control group; it stays frozen if CRIU was
         killed."""
         host.run(["runc", "resume", self.container], timeout=ASK_SECONDS)
-
-    def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        return self._restore(host, work, images, saved)
-
-    def restore_lazily(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        return self._restore(host, work, images, saved, "--lazy-pages")
 
     def _restore(self, host: Host, work: Work, images: Path, saved: Saved, *more: str) -> str:
         self._require_free(host)
@@ -208,10 +188,7 @@ class LxcContainer(_Container):
     kind = package = "lxc"
     program = "lxc-checkpoint"
     checkpoints_by = (Method.CRIU,)
-
-    @property
-    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
-        return {Way.DIRECTORY: (Method.CRIU,), Way.HOST: (Method.CRIU,)}
+    moves_by: ClassVar = {Way.DIRECTORY: (Method.CRIU,), Way.HOST: (Method.CRIU,)}
 
     def needs(self, host: Host) -> Mapping[str, str]:
         del host
@@ -252,13 +229,11 @@ class LxcContainer(_Container):
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         del saved
-        end = time.monotonic() + _ENDS_SECONDS
-        while self._running(host) is not None:  # its monitor ends a moment after its processes
-            if time.monotonic() > end:
-                raise RunError(
-                    f"container {self.container} runs on {host.name} already", remedy="lxc-stop, then restore"
-                )
-            time.sleep(_LOOK_AGAIN)
+        # Its monitor ends a moment after its processes.
+        if not await_true(lambda: self._running(host) is None, _ENDS_SECONDS, every=_LOOK_AGAIN):
+            raise RunError(
+                f"container {self.container} runs on {host.name} already", remedy="lxc-stop, then restore"
+            )
         done = self._run(host, work, images, "--restore", "--daemon", timeout=SECONDS)
         if not done.ok:
             host.run(["lxc-stop", *self._named(), "--kill"], timeout=ASK_SECONDS)

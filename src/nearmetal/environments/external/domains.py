@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from ...errors import RunError, UnavailableError, UsageError
 from ...host import Completed, Host
-from ...host.processes.failure import TIMED_OUT
+from ...host.processes.failure import TIMED_OUT, find_message
 from ...lifecycle import Costs, Estimate, Method
 from ..contract import Unavailable
 from ..libvirt.daemon import ask as ask_libvirt
@@ -57,15 +57,23 @@ class _Domain:
     def require_target(self, host: Host, target: Target) -> None:
         """Do nothing: the program that moves the domain checks the other host itself."""
 
+    def _restored(self, done: Completed, images: Path, find: Callable[[str], str] = find_message) -> str:
+        """Return the name of the restored domain.
+
+        done: the command that has restored it from this directory.
+        find: as in Completed.failure().
+        Raises RunError if it has failed.
+        """
+        remedy = f"the image is whole; mend the reason, then: nearmetal restore {images}"
+        done.require(f"domain {self.domain} is not restored", remedy=remedy, find=find)
+        return self.name
+
 
 class LibvirtDomain(_Domain):
     """A domain of libvirt, at the daemon of LIBVIRT_DEFAULT_URI or else at the user's default daemon."""
 
     kind = "libvirt"
-
-    @property
-    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
-        return {Way.HOST: tuple(MOVE_OPTIONS)}
+    moves_by: ClassVar = {Way.HOST: tuple(MOVE_OPTIONS)}
 
     def refuses(self, way: Way) -> Unavailable:
         del way
@@ -138,13 +146,7 @@ class LibvirtDomain(_Domain):
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         del work, saved
-        done = self._ask(host, "restore", str(images / STATE))
-        if not done.ok:
-            raise RunError(
-                f"domain {self.domain} is not restored: {done.failure(find_virsh_message)}",
-                remedy=f"the image is whole; mend the reason, then: nearmetal restore {images}",
-            )
-        return self.name
+        return self._restored(self._ask(host, "restore", str(images / STATE)), images, find_virsh_message)
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
         del images, saved
@@ -198,10 +200,7 @@ class XenDomain(_Domain):
     """A domain of Xen, controlled by xl. nearmetal must run in the dom0."""
 
     kind = "xl"
-
-    @property
-    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
-        return {Way.HOST: (Method.STREAM,)}
+    moves_by: ClassVar = {Way.HOST: (Method.STREAM,)}
 
     def refuses(self, way: Way) -> Unavailable:
         del way
@@ -239,12 +238,7 @@ class XenDomain(_Domain):
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         del work, saved
         done = host.run(["xl", "restore", str(images / STATE)], timeout=SECONDS)
-        if not done.ok:
-            raise RunError(
-                f"domain {self.domain} is not restored: {done.failure()}",
-                remedy=f"the image is whole; mend the reason, then: nearmetal restore {images}",
-            )
-        return self.name
+        return self._restored(done, images)
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
         del images, saved

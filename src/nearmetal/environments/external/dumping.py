@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import ClassVar
 
 from ...errors import RunError, UsageError
-from ...host import Host
+from ...host import Completed, Host
 from ...host.processes.failure import TIMED_OUT
 from ...lifecycle import Method
 from ..contract import Unavailable
-from ..criu import DUMP_LOG, script, write_rounds
+from ..criu import DUMP_LOG, RESTORE_LOG, script, write_rounds
 from ..criu_images import first_error
 from ..moving import Criu, Dump
-from .contract import Dumps, Way, Work, WrittenError
+from .contract import Dumps, Saved, Way, Work, WrittenError
 from .surroundings import Finding, checked
 
 BY_IMAGES = (Method.CRIU, Method.CRIU_PRECOPY)
@@ -28,6 +30,26 @@ killed."""
 _LOOK_AGAIN = 0.005
 _STATE = 0
 """Index of the process state in fields_of()."""
+
+
+class DumpedByCriu(Dumps, ABC):
+    """What all instances that support every checkpoint method of CRIU have in common."""
+
+    checkpoints_by = BY_IMAGES
+    moves_by: ClassVar = {Way.DIRECTORY: BY_IMAGES, Way.HOST: (*BY_IMAGES, *BY_CONNECTION)}
+
+    def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
+        write_images(self, host, work, images, method)
+
+    def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
+        return self._restore(host, work, images, saved)
+
+    def restore_lazily(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
+        return self._restore(host, work, images, saved, "--lazy-pages")
+
+    @abstractmethod
+    def _restore(self, host: Host, work: Work, images: Path, saved: Saved, *more: str) -> str:
+        """Restore the instance on a host with further options of CRIU, and return its new name."""
 
 
 def write_images(
@@ -78,6 +100,20 @@ def write_images(
     write(Dump(images=images, server=server, previous=previous, tracked=previous is not None))
     if not work.keep_running:
         await_end(pid, instance.what)
+
+
+def not_restored(what: str, host: Host, done: Completed, images: Path) -> RunError:
+    """Return the error of a restore from a directory that has failed.
+
+    what: beginning of the message, such as 'runc:web is not restored'.
+    done: the command that should have restored the instance on the host.
+    """
+    log = images / RESTORE_LOG
+    return RunError(
+        f"{what} on {host.name}: {first_error(log) or done.failure()}",
+        where=str(log),
+        remedy=f"the images are whole; mend the reason, then: nearmetal restore {images}",
+    )
 
 
 def still(pid: int) -> str:

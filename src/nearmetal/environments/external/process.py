@@ -16,11 +16,10 @@ from ...host.processes.failure import TIMED_OUT
 from ...host.processes.labelled import ancestors, tree
 from ...lifecycle import Costs, Estimate, Method
 from ..contract import Unavailable
-from ..criu import PID_FILE, RESTORE_LOG, dump_argv, restore_argv
-from ..criu_images import first_error
+from ..criu import PID_FILE, dump_argv, restore_argv
 from ..moving import Criu, Dump
 from .contract import SECONDS, Facts, RestoredError, Saved, Way, Work
-from .dumping import BY_CONNECTION, BY_IMAGES, exceeds_images, fields_of, refuses_images, write_images
+from .dumping import DumpedByCriu, exceeds_images, fields_of, not_restored, refuses_images
 from .surroundings import Finding, checked
 
 CRIU_COSTS = Costs(fixed=Estimate(0.08, 0.2, 0.9), setup=Estimate(0.0, 0.0, 0.05))
@@ -36,7 +35,7 @@ _STATE, _SESSION = 0, 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessTree:
+class ProcessTree(DumpedByCriu):
     """A process and its descendants."""
 
     pid: int
@@ -48,12 +47,6 @@ class ProcessTree:
     @property
     def what(self) -> str:
         return f"process {self.pid}"
-
-    checkpoints_by = BY_IMAGES
-
-    @property
-    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
-        return {Way.DIRECTORY: BY_IMAGES, Way.HOST: (*BY_IMAGES, *BY_CONNECTION)}
 
     def refuses(self, way: Way) -> Unavailable:
         return refuses_images(way, "a process")
@@ -91,21 +84,12 @@ class ProcessTree:
         del host
         return {"options": " ".join(self._options()), "pids": " ".join(map(str, tree(self.pid)))}
 
-    def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
-        write_images(self, host, work, images, method)
-
     def dump_command(self, host: Host, work: Work, dump: Dump) -> list[str]:
         more = ["--leave-running"] if work.keep_running and not dump.round else []
         return dump_argv(work.criu(host), self.pid, dump, [*self._options(), *more])
 
     def thaw(self, host: Host) -> None:
         """See contract.Dumps. Nothing is to be done: the processes continue when CRIU ends."""
-
-    def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        return self._restore(host, work, images, saved)
-
-    def restore_lazily(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        return self._restore(host, work, images, saved, "--lazy-pages")
 
     def _restore(self, host: Host, work: Work, images: Path, saved: Saved, *more: str) -> str:
         pids = saved.own.get("pids", "").split()
@@ -156,12 +140,7 @@ def restore_detached(
         killed = done.returncode < 0 or done.returncode in (TIMED_OUT, _KILLED)
         if killed and (left := _taken(host, pids)):
             host.run(["kill", "-KILL", *left], timeout=SECONDS)
-        reason = first_error(images / RESTORE_LOG) or done.failure()
-        raise RunError(
-            f"not restored on {host.name}: {reason}",
-            where=str(images / RESTORE_LOG),
-            remedy=f"the images are whole; mend the reason, then: nearmetal restore {images}",
-        )
+        raise not_restored("not restored", host, done, images)
     read = host.read(images / PID_FILE)
     if not isinstance(read, bytes) or not read.strip().isdigit():
         raise RestoredError("CRIU has restored a process, and does not say its PID", where=str(images))

@@ -3,10 +3,11 @@ failed."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from ...errors import RunError
-from ...host.guest_line import GuestLine
+from ...host.guest_line import Clocks, GuestLine
 from ...lifecycle import CopyRound, Method, NotConvergedError, Phase, PhaseTimes
 from ...model.study import Attachment, Environment
 from ..contract import Unavailable
@@ -83,6 +84,17 @@ def moved_as(
         rounds=figures.rounds,
         copied=figures.copied,
     )
+
+
+def first_answer(agent: GuestLine) -> tuple[Clocks, float]:
+    """Return how far the clocks of a moved guest are ahead, and when its agent first answered, in seconds of
+    CLOCK_MONOTONIC.
+
+    Raises RunError if it does not answer.
+    """
+    first = agent.clocks(tries=1)
+    answered = time.monotonic()
+    return min(first, agent.clocks(), key=lambda clocks: clocks.error), answered
 
 
 def not_moved(error: RunError, line: GuestLine | None, method: Method, *, runs: bool, lost: str) -> RunError:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ...errors import RunError, UnavailableError
 from ...host import Host, cgroups, runtime
-from ...lifecycle import Method, PageSample
+from ...lifecycle import Method
 from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
 from ...model.environments.guest import GuestSettings
 from ...model.study import Environment
@@ -107,10 +107,66 @@ class Libvirt:
         of_moves = (*found.of_moves, *((f"postcopy: {refused.reason}; {refused.remedy}",) if refused else ()))
         return replace(found, version=f"libvirt {version}, {found.version}", notes=notes, of_moves=of_moves)
 
-    def start(
-        self, host: Host, tools: Tools, request: InstanceRequest
-    ) -> AbstractContextManager[GuestInstance]:
-        return _start(host, tools, request)
+    @contextmanager
+    def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[GuestInstance]:
+        base = require_base(request)
+        require_attachment(request, self.capabilities)
+        program, settings = require_program(host), settings_of(request)
+        _require_expressible(host, request)
+        require_memory(host, f"guest {request.hostname}", settings.memory, huge=settings.huge_pages)
+        accelerator = accelerator_of(host, tools, settings)
+        begin = time.monotonic_ns()
+        with ExitStack() as stack:
+            groups = stack.enter_context(control_groups(request, CONTROLLERS))
+            state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
+            place = place_of_request(host, tools, request)
+            plan = stack.enter_context(
+                planned(
+                    host,
+                    tools,
+                    request,
+                    groups=groups,
+                    state=state,
+                    accelerator=accelerator,
+                    place=place,
+                    wire=wire_of(request),
+                )
+            )
+            card = stack.enter_context(tap(host, request.label)) if request.seat is not None else ""
+            # As late as possible: making disks takes long, and a daemon started by nearmetal ends when idle.
+            uri = settings_for(request.environment).uri
+            daemon = stack.enter_context(reached(host, tools, uri, request.label, state, base.cache))
+            require_rights(daemon, settings, request.environment.name)
+            xml = domain_xml(
+                DomainPlan(
+                    name=request.label,
+                    guest=plan,
+                    emulator=program,
+                    cpus=host_cpus_of(request, plan.vcpus) if settings.pin else (),
+                    tap=card,
+                    security=daemon.security,
+                    owner=(os.geteuid(), os.getegid()),
+                )
+            )
+            requested = time.monotonic_ns()
+            domain = stack.enter_context(made(host, daemon, request.label, xml, state))
+            cgroups.take(groups, domain.process.pid)
+            pin(domain.threads, request)  # entering a control group has put the threads on all of its CPUs
+            seat = stack.enter_context(ExitStack())
+            if request.seat is not None and place is not None:
+                seat.enter_context(joined(host, card, request.seat, place))
+            domain.resume()
+            resumed = time.monotonic_ns()
+            hello, ahead = booted(domain.process, plan.sockets.agent, state, settings, domain.registers)
+            phases = boot_phases(begin, resumed, hello, ahead)
+            phases = {"prepare": (requested - begin) / 1e9, LIBVIRT_STEP: (resumed - requested) / 1e9} | {
+                k: v for k, v in phases.items() if k != "prepare"
+            }
+            guest = Booted(
+                plan=plan, process=domain.process, threads=domain.threads, phases=phases, ahead=ahead
+            )
+            ready = with_plan(ready_instance(host, tools, request, groups, guest), plan, request)
+            yield libvirt_guest(ready, daemon, request.label, seat)
 
     def unmovable(self, environment: Environment, method: Method) -> Unavailable | None:
         return unmovable(environment, method)
@@ -134,9 +190,7 @@ class Libvirt:
             why = done.stdout.strip() if done.ok else done.failure(find_virsh_message)
             raise RunError(f"guest {name} cannot be made movable: {why}")
 
-    def sample_memory(self, instance: Instance) -> PageSample:
-        """See moving.Predictable."""
-        return sampled(instance)
+    sample_memory = staticmethod(sampled)
 
     def kept(self, host: Host) -> tuple[str, ...]:
         return kept_domains(host)
@@ -144,8 +198,7 @@ class Libvirt:
     def kept_noted(self, host: Host) -> tuple[str, ...]:
         return kept_domains(host, noted=True)
 
-    def remove_kept(self, host: Host, name: str) -> None:
-        destroy_domain(host, name)
+    remove_kept = staticmethod(destroy_domain)
 
 
 def _require_expressible(host: Host, request: InstanceRequest) -> None:
@@ -177,63 +230,3 @@ def require_rights(daemon: Daemon, settings: GuestSettings, name: str) -> None:
             "and none answers",
             remedy="systemctl start virtqemud.socket, or libvirtd; or backend: qemu",
         )
-
-
-@contextmanager
-def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[GuestInstance]:
-    base = require_base(request)
-    require_attachment(request, Libvirt.capabilities)
-    program, settings = require_program(host), settings_of(request)
-    _require_expressible(host, request)
-    require_memory(host, f"guest {request.hostname}", settings.memory, huge=settings.huge_pages)
-    accelerator = accelerator_of(host, tools, settings)
-    begin = time.monotonic_ns()
-    with ExitStack() as stack:
-        groups = stack.enter_context(control_groups(request, CONTROLLERS))
-        state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
-        place = place_of_request(host, tools, request)
-        plan = stack.enter_context(
-            planned(
-                host,
-                tools,
-                request,
-                groups=groups,
-                state=state,
-                accelerator=accelerator,
-                place=place,
-                wire=wire_of(request),
-            )
-        )
-        card = stack.enter_context(tap(host, request.label)) if request.seat is not None else ""
-        # As late as possible: making disks takes long, and a daemon started by nearmetal ends when idle.
-        uri = settings_for(request.environment).uri
-        daemon = stack.enter_context(reached(host, tools, uri, request.label, state, base.cache))
-        require_rights(daemon, settings, request.environment.name)
-        xml = domain_xml(
-            DomainPlan(
-                name=request.label,
-                guest=plan,
-                emulator=program,
-                cpus=host_cpus_of(request, plan.vcpus) if settings.pin else (),
-                tap=card,
-                security=daemon.security,
-                owner=(os.geteuid(), os.getegid()),
-            )
-        )
-        requested = time.monotonic_ns()
-        domain = stack.enter_context(made(host, daemon, request.label, xml, state))
-        cgroups.take(groups, domain.process.pid)
-        pin(domain.threads, request)  # entering a control group has put the threads on all of its CPUs
-        seat = stack.enter_context(ExitStack())
-        if request.seat is not None and place is not None:
-            seat.enter_context(joined(host, card, request.seat, place))
-        domain.resume()
-        resumed = time.monotonic_ns()
-        hello, ahead = booted(domain.process, plan.sockets.agent, state, settings, domain.registers)
-        phases = boot_phases(begin, resumed, hello, ahead)
-        phases = {"prepare": (requested - begin) / 1e9, LIBVIRT_STEP: (resumed - requested) / 1e9} | {
-            k: v for k, v in phases.items() if k != "prepare"
-        }
-        guest = Booted(plan=plan, process=domain.process, threads=domain.threads, phases=phases, ahead=ahead)
-        ready = with_plan(ready_instance(host, tools, request, groups, guest), plan, request)
-        yield libvirt_guest(ready, daemon, request.label, seat)

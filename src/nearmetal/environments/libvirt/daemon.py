@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import signal
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from ...errors import RunError, UnavailableError
 from ...host import Completed, Host, Process, runtime
 from ...host.processes import labelled as processes
 from ...host.processes.failure import MOST_SHOWN
+from ...host.processes.running import await_true
 from ..contract import Tools, Unavailable
 from ..instance import START_TIMEOUT
 from ..program import log_failure
@@ -52,7 +52,6 @@ _DIRECTORIES = {"XDG_RUNTIME_DIR": "r", "XDG_CONFIG_HOME": "c", "XDG_CACHE_HOME"
 _ANOTHER = 1
 """Number used as uid and gid in a user namespace: neither 0 (root) nor the ID that the kernel shows for
 unmapped users."""
-_LOOK_AGAIN = 0.005
 _END_SECONDS = 20.0
 QUIET = {"LIBVIRT_AUTOSTART": "0", "LC_ALL": "C"}
 """Environment variables for virsh. Without LIBVIRT_AUTOSTART=0, virsh would start a user's daemon, which
@@ -207,11 +206,8 @@ def _own_daemon(
         try:
             name = "virtqemud-sock" if program.endswith("virtqemud") else "libvirt-sock"
             socket = runtime_directory / "libvirt" / name
-            end = time.monotonic() + START_TIMEOUT
-            while not socket.exists():
-                if daemon.poll() is not None or time.monotonic() > end:
-                    raise RunError(log_failure(program, daemon.poll(), output))
-                time.sleep(_LOOK_AGAIN)
+            if not await_true(socket.exists, START_TIMEOUT, daemon):
+                raise RunError(log_failure(program, daemon.poll(), output))
             uri = f"qemu+unix:///session?socket={quote(str(socket))}"
             (state / NOTE).write_text(uri)
             yield Daemon(uri=uri, own=True, pids=socket.parent / "qemu" / "run")

@@ -15,11 +15,12 @@ from ...host import Host, Process, cgroups, runtime
 from ...host.guest_line import GuestLine
 from ...host.processes import labelled as processes
 from ...host.processes.foreign import ForeignProcess, process_of_thread
+from ...host.processes.running import await_true
 from ...lifecycle import CopyRound, Costs, Estimate, Method, NotConvergedError
 from ...model.study import Environment
 from ..contract import InstanceRequest, Tools, Unavailable
 from ..guests.guest import host_cpus_of
-from ..guests.moves import MoveFigures, moved_as, not_moved, phases_of
+from ..guests.moves import MoveFigures, first_answer, moved_as, not_moved, phases_of
 from ..guests.tap import taken_place
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from ..moving import Moved, MoveRequest
@@ -105,7 +106,7 @@ def migrated(host: Host, tools: Tools, guest: LibvirtGuest, to: MoveRequest) -> 
     """Move a guest to a second daemon, where it runs until exit; see moving.Migrates.migrate."""
     environment = guest.request.environment
     if (why := unmovable(environment, to.method)) is not None:
-        raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
+        raise why.error(f"environment {environment.name}: ")
     if not host.is_root():
         raise UnavailableError("a second host name for libvirt needs root", remedy="run as root")
     if to.bandwidth is not None and to.bandwidth < MIB:
@@ -157,9 +158,7 @@ def migrated(host: Host, tools: Tools, guest: LibvirtGuest, to: MoveRequest) -> 
         pin(threads, there)
         try:
             with GuestLine(guest.socket, partial(ended, process, state)) as agent:
-                ahead = agent.clocks(tries=1)
-                answered = time.monotonic()
-                ahead = min(ahead, agent.clocks(), key=lambda clocks: clocks.error)
+                ahead, answered = first_answer(agent)
         except RunError as e:
             what = f"the guest was moved by {to.method}, and is lost: it does not answer at its destination"
             raise RunError(f"{what}: {e.what}") from e
@@ -271,11 +270,8 @@ class _Move:
                 progress.committed = True  # libvirt has ended the first QEMU
                 to.together.meet(to.time_limit)
                 self._ask(self.daemon.uri, "resume", self.there)
-            end = time.monotonic() + LAST_SECONDS
-            while not self._look(progress, line):
-                if time.monotonic() > end:
-                    raise RunError("the guest does not run at its destination")
-                time.sleep(_LOOK_AGAIN)
+            if not await_true(partial(self._look, progress, line), LAST_SECONDS):
+                raise RunError("the guest does not run at its destination")
         return self._figures(requested)
 
     def find(self, pid: int) -> ForeignProcess:
@@ -346,11 +342,8 @@ class _Move:
         argv = virsh_argv(uri, [f"echo {_READY}; qemu-monitor-event --loop"])
         listener = self._run(file, file, argv)
         stack.callback(listener.kill)
-        end = time.monotonic() + START_TIMEOUT
-        while _READY not in read_log(self.state / file):
-            if listener.poll() is not None or time.monotonic() > end:
-                raise RunError(find_virsh_message(read_log(self.state / file)) or "virsh gives no events")
-            time.sleep(_LOOK_AGAIN)
+        if not await_true(lambda: _READY in read_log(self.state / file), START_TIMEOUT, listener):
+            raise RunError(find_virsh_message(read_log(self.state / file)) or "virsh gives no events")
 
     def _run(self, output: str, errors: str, argv: list[str]) -> Process:
         return self.host.start(

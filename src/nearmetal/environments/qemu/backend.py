@@ -15,7 +15,7 @@ from ...host import Host, Process, runtime
 from ...host.facts.provenance import cpu_flags
 from ...host.guest_line import Clocks, Hello
 from ...host.processes.running import running_program
-from ...lifecycle import Method, PageSample
+from ...lifecycle import Method
 from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
 from ...model.environments.guest import Accelerator, GuestSettings, Nic, StartFrom
 from ...model.study import Attachment, Environment
@@ -85,10 +85,43 @@ class Qemu:
             return replace(found, notes=(*found.notes, "this QEMU has no machine microvm"))
         return found
 
-    def start(
-        self, host: Host, tools: Tools, request: InstanceRequest
-    ) -> AbstractContextManager[GuestInstance]:
-        return _start(host, tools, request)
+    @contextmanager
+    def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[GuestInstance]:
+        base = require_base(request)
+        require_attachment(request, self.capabilities)
+        program, settings = Path(require_program(host)), settings_of(request)
+        require_memory(host, f"guest {request.hostname}", settings.memory, huge=settings.huge_pages)
+        accelerator = accelerator_of(host, tools, settings)
+        saved = None
+        if settings.start is StartFrom.RESTORED:
+            make = partial(_prepare, host, tools, replace(request, binds=()))
+            flags = cpu_flags(host)
+            saved = checkpoint(base, request, tools, settings, accelerator, flags, make, program=program)
+        qmp.loaded()
+        begin = time.monotonic_ns()
+        with ExitStack() as stack:
+            groups = stack.enter_context(control_groups(request, CONTROLLERS))
+            state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
+            place = place_of_request(host, tools, request)
+            vm = stack.enter_context(
+                _launched(host, tools, request, groups, state, accelerator, place, saved)
+            )
+            spawned = time.monotonic_ns()
+            sockets = vm.plan.sockets
+            if saved is None:
+                hello, ahead = _booted(vm, state, settings)
+                phases = boot_phases(begin, vm.begun, hello, ahead)
+            else:
+                restore(sockets.qmp, saved)
+                restored = time.monotonic_ns()
+                ahead = woken(sockets.agent, request, place, partial(gone, vm.process, state))
+                phases = restored_phases(begin, vm.begun, spawned, restored)
+            with Monitor(sockets.qmp) as monitor:
+                threads = monitor.threads()
+            pin(threads, request)
+            guest = Booted(plan=vm.plan, process=vm.process, threads=threads, phases=phases, ahead=ahead)
+            ready = ready_instance(host, tools, request, groups, guest)
+            yield with_plan(ready, vm.plan, request)
 
     moves_by = METHODS
     costs = START_COSTS
@@ -111,9 +144,7 @@ class Qemu:
         with Monitor(instance.plan.sockets.qmp) as monitor:
             configure(monitor, EVERY_CAPABILITY, None, DOWNTIME_LIMIT)
 
-    def sample_memory(self, instance: Instance) -> PageSample:
-        """See moving.Predictable."""
-        return sampled(instance)
+    sample_memory = staticmethod(sampled)
 
     def user_network(self, host: Host) -> Unavailable | None:
         """See contract.UserNetworked. QEMU needs libslirp for this attachment."""
@@ -124,43 +155,6 @@ class Qemu:
         if "user" in known:
             return None
         return Unavailable(reason="this QEMU was built without libslirp", remedy="a QEMU with --enable-slirp")
-
-
-@contextmanager
-def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[GuestInstance]:
-    base = require_base(request)
-    require_attachment(request, Qemu.capabilities)
-    program, settings = Path(require_program(host)), settings_of(request)
-    require_memory(host, f"guest {request.hostname}", settings.memory, huge=settings.huge_pages)
-    accelerator = accelerator_of(host, tools, settings)
-    saved = None
-    if settings.start is StartFrom.RESTORED:
-        make = partial(_prepare, host, tools, replace(request, binds=()))
-        flags = cpu_flags(host)
-        saved = checkpoint(base, request, tools, settings, accelerator, flags, make, program=program)
-    qmp.loaded()
-    begin = time.monotonic_ns()
-    with ExitStack() as stack:
-        groups = stack.enter_context(control_groups(request, CONTROLLERS))
-        state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
-        place = place_of_request(host, tools, request)
-        vm = stack.enter_context(_launched(host, tools, request, groups, state, accelerator, place, saved))
-        spawned = time.monotonic_ns()
-        sockets = vm.plan.sockets
-        if saved is None:
-            hello, ahead = _booted(vm, state, settings)
-            phases = boot_phases(begin, vm.begun, hello, ahead)
-        else:
-            restore(sockets.qmp, saved)
-            restored = time.monotonic_ns()
-            ahead = woken(sockets.agent, request, place, partial(gone, vm.process, state))
-            phases = restored_phases(begin, vm.begun, spawned, restored)
-        with Monitor(sockets.qmp) as monitor:
-            threads = monitor.threads()
-        pin(threads, request)
-        guest = Booted(plan=vm.plan, process=vm.process, threads=threads, phases=phases, ahead=ahead)
-        ready = ready_instance(host, tools, request, groups, guest)
-        yield with_plan(ready, vm.plan, request)
 
 
 @dataclass(frozen=True, kw_only=True)

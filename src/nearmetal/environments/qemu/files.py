@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...errors import RunError
 from ...host import Host
-from ...host.processes.running import await_file, running_program
+from ...host.processes.running import await_true, running_program
 from ..contract import InstanceRequest, Tools
 from ..guests.needs import VIRTIOFSD_REMEDY, find_virtiofsd
 from ..instance import START_TIMEOUT
@@ -37,6 +37,6 @@ def file_server(
     words = [program, f"--socket-path={sockets.files}", *how, "--rlimit-nofile=20000"]
     argv = in_groups(tools, groups, request.label, words)
     with running_program(host, argv, request.label, output) as server:
-        if not await_file(sockets.files, server, START_TIMEOUT):
+        if not await_true(sockets.files.exists, START_TIMEOUT, server):
             raise RunError(log_failure("virtiofsd", server.poll(), output))
         yield

@@ -16,13 +16,14 @@ from ...host import Host, Process, runtime
 from ...host.guest_line import GuestLine, answers
 from ...host.pages import sample_pages
 from ...host.processes.foreign import process_of_thread
+from ...host.processes.running import await_true
 from ...lifecycle import Method, NotConvergedError, PageSample
 from ...model.environments.guest import DiskFormat, GuestSettings, MachineType
 from ...model.environments.image import HOST
 from ...model.study import Environment
 from ..contract import Instance, InstanceRequest, Tools, Unavailable
 from ..guests.guest import GuestInstance, console_words, ended_words, how_far
-from ..guests.moves import moved_as, not_carried, not_moved, phases_of
+from ..guests.moves import first_answer, moved_as, not_carried, not_moved, phases_of
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from ..moving import Moved, MoveRequest
 from ..program import read_log
@@ -114,7 +115,7 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: R
     """
     environment = guest.request.environment
     if (why := unmovable(environment, to.method)) is not None:
-        raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
+        raise why.error(f"environment {environment.name}: ")
     began, there = time.monotonic(), replace(to.destination, environment=environment)
     realtime = time.time() - began
     with ExitStack() as stack:
@@ -158,9 +159,7 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: R
         pin(threads, there)
         try:
             with GuestLine(guest.socket, partial(ended, process, state)) as agent:
-                ahead = agent.clocks(tries=1)
-                answered = time.monotonic()
-                ahead = min(ahead, agent.clocks(), key=lambda clocks: clocks.error)
+                ahead, answered = first_answer(agent)
         except RunError as e:
             raise _silent(e, to.method, process, sockets) from e
         moved = replace(
@@ -223,11 +222,8 @@ def _monitor(qmp: Path, process: Process, state: Path) -> Iterator[Monitor]:
 
     An error in the body, or of the start, becomes a RunError that says why this QEMU has ended.
     """
-    end = time.monotonic() + START_TIMEOUT
-    while not answers(qmp):
-        if process.poll() is not None or time.monotonic() > end:
-            raise RunError(f"the second QEMU does not start: {ended_words(state, process.poll())}")
-        time.sleep(0.002)
+    if not await_true(partial(answers, qmp), START_TIMEOUT, process, every=0.002):
+        raise RunError(f"the second QEMU does not start: {ended_words(state, process.poll())}")
     with Monitor(qmp) as monitor:
         try:
             yield monitor

@@ -17,6 +17,7 @@ from pathlib import Path
 from ...errors import RunError
 from ...host.guest_line import Clocks, GuestLine
 from ...host.processes.failure import describe_failure
+from ...host.processes.running import await_true
 from ...model.environments.guest import Accelerator, GuestSettings
 from ..contract import GuestBase, InstanceRequest, Tools
 from ..guests.guest import GuestInterface, tuning
@@ -112,10 +113,8 @@ def restore(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS) -> None:
     Raises RunError if QEMU fails, or the guest does not run at the time limit.
     """
     end = time.monotonic() + seconds
-    while not qmp.exists():
-        if time.monotonic() > end:
-            raise RunError("QEMU does not start")
-        time.sleep(LOOK_AGAIN)
+    if not await_true(qmp.exists, seconds):
+        raise RunError("QEMU does not start")
     with Monitor(qmp) as monitor:
         monitor.ask("migrate-incoming", {"uri": f"exec:cat {shlex.quote(str(file))}"})
         _await(monitor, seconds)

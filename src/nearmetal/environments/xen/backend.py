@@ -206,8 +206,7 @@ class Xen:
         runs."""
         return kept_names(host)
 
-    def remove_kept(self, host: Host, name: str) -> None:
-        remove_named(host, name)
+    remove_kept = staticmethod(remove_named)
 
 
 def _available(facts: XenFacts) -> Available:

@@ -18,7 +18,7 @@ from ...host.processes.running import running_program
 from ...lifecycle import Method, NotConvergedError
 from ...model.study import Environment
 from ..contract import Tools, Unavailable
-from ..guests.moves import MoveFigures, moved_as, not_carried, not_moved, phases_of
+from ..guests.moves import MoveFigures, first_answer, moved_as, not_carried, not_moved, phases_of
 from ..guests.tap import taken_place
 from ..moving import Moved, MoveRequest
 from ..program import read_log
@@ -89,7 +89,7 @@ def migrated(host: Host, tools: Tools, guest: XenInstance, to: MoveRequest) -> I
     """Move a guest, which runs at its destination until exit. See moving.Migrates.migrate."""
     environment, xl, at = guest.request.environment, guest.xl, guest.at
     if (why := unmovable(environment, to.method)) is not None:
-        raise UnavailableError(f"environment {environment.name}: {why.reason}", remedy=why.remedy)
+        raise why.error(f"environment {environment.name}: ")
     if to.bandwidth is not None:
         raise UnavailableError("xl does not limit the bandwidth of a move", remedy="take bandwidth out")
     if trouble := guest.trouble():
@@ -124,9 +124,7 @@ def migrated(host: Host, tools: Tools, guest: XenInstance, to: MoveRequest) -> I
             removed = time.monotonic()
             stack.enter_context(console_read(at.host, xl, there.label, state))
             with GuestLine(guest.socket, lambda: _closed(guest.process)) as agent:
-                ahead = agent.clocks(tries=1)
-                answered = time.monotonic()
-                ahead = min(ahead, agent.clocks(), key=lambda clocks: clocks.error)
+                ahead, answered = first_answer(agent)
         except RunError as e:
             what = f"the guest was moved by {to.method}, and is lost: {e.what}"
             raise RunError(what, remedy=e.remedy) from e

@@ -12,6 +12,7 @@ from pathlib import Path
 from ...errors import RunError
 from ..base import Host, MissingValue, text_of
 from ..counters.network_files import device_names
+from ..processes.running import await_true
 
 TAKEN = "-taken"
 """Suffix of the label in the alias of a device that belongs to the machine and must not be deleted."""
@@ -152,14 +153,11 @@ def make_functions(host: Host, name: str, count: int, record: Path, sys: Path = 
         Path(_path(name, "device/sriov_numvfs", sys)).write_text(f"{count}\n")
     except OSError as e:
         raise RunError(f"{name}: {count} virtual functions were refused: {e.strerror}") from e
-    end = time.monotonic() + _APPEARS
-    while len(functions(host, name, sys)) < count:
-        if time.monotonic() > end:
-            raise RunError(
-                f"{name}: its virtual functions have no network devices",
-                remedy="load the driver of the virtual functions",
-            )
-        time.sleep(0.05)
+    if not await_true(lambda: len(functions(host, name, sys)) >= count, _APPEARS, every=0.05):
+        raise RunError(
+            f"{name}: its virtual functions have no network devices",
+            remedy="load the driver of the virtual functions",
+        )
     time.sleep(_SETTLES)
     return functions(host, name, sys)
 

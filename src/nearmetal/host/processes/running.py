@@ -1,17 +1,15 @@
-"""Context managers that run a program until exit, and a wait for the file that a program makes when it is
+"""Context managers that run a program until exit, and a wait for a condition, such as that a program is
 ready."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..base import Host, Launched, Process
 from .labelled import LABEL_VARIABLE
-
-_LOOK_AGAIN = 0.005
 
 
 @contextmanager
@@ -58,11 +56,18 @@ def running_helper(
         launched.process.kill()
 
 
-def await_file(file: Path, process: Process, timeout: float) -> bool:
-    """Wait until a file exists. Returns False if the process ends first, or after timeout seconds."""
-    end = time.monotonic() + timeout
-    while not file.exists():
-        if process.poll() is not None or time.monotonic() > end:
+def await_true(
+    condition: Callable[[], bool], seconds: float, process: Process | None = None, *, every: float = 0.005
+) -> bool:
+    """Wait until a condition is true. Returns False if it is not true after `seconds`, or if the process ends
+    first.
+
+    process: process without which the condition will not become true; None for none.
+    every: seconds between two evaluations of the condition.
+    """
+    end = time.monotonic() + seconds
+    while not condition():
+        if (process is not None and process.poll() is not None) or time.monotonic() > end:
             return False
-        time.sleep(_LOOK_AGAIN)
+        time.sleep(every)
     return True

@@ -245,6 +245,4 @@ def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceR
 def request_name(trial: Trial, name: str) -> tuple[str, str, Path]:
     """Return the label, the host name and a new scratch directory for an instance of a trial."""
     own = f"{trial.slot}-{name}"
-    scratch = trial.directory / f"instance-{name}-{next(trial.numbers)}"
-    scratch.mkdir()
-    return f"{trial.node.label}-{own}", hostname(own), scratch
+    return f"{trial.node.label}-{own}", hostname(own), trial.new_directory(f"instance-{name}")
