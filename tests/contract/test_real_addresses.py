@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.unit.study_file.conftest import catalog
-from tests.unit.test_real_networks import arm
+from tests.unit.test_real_network_parts import arm
 
 from nearmetal.errors import UnavailableError
 from nearmetal.host import Completed, LocalHost
