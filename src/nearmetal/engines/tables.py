@@ -69,7 +69,6 @@ class TableEngine:
         return tuple(ids)
 
     def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
-        del options
         return {identity: self._state(host, identity) for identity in ids}
 
     def _state(self, host: Host, identity: str) -> State:
@@ -82,7 +81,6 @@ class TableEngine:
         return State.WAITING if found is not None and found[1] in self.waiting else State.ENDED
 
     def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
-        del options
         for identity in ids:
             host.run([word.format(id=identity) for word in self.ending], timeout=SECONDS)
 

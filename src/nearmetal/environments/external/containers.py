@@ -88,7 +88,6 @@ class _Container(ABC):
         return Facts(memory=own_memory(processes), processes=tuple(processes))
 
     def costs(self, method: Method) -> Costs:
-        del method
         return _CONTAINER_COSTS
 
     @abstractmethod
@@ -155,7 +154,6 @@ class RuncContainer(_Container):
         return self._restored(host, done, images)
 
     def discard(self, host: Host, saved: Saved) -> None:
-        del saved
         host.run(["runc", "delete", "--force", self.container], timeout=ASK_SECONDS)
 
     def _require_free(self, host: Host) -> None:
@@ -169,7 +167,6 @@ class RuncContainer(_Container):
         return host.run(["runc", "state", self.container], timeout=ASK_SECONDS).ok
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
-        del images
         yield free_name(self.what, self._exists(host), f"runc delete {self.container}")
         bundle = Path(saved.own.get("bundle", ""))
         whole = (bundle / "config.json").is_file()
@@ -214,11 +211,9 @@ class LxcContainer(_Container):
         return {Way.DIRECTORY: (Method.CRIU,), Way.HOST: (Method.CRIU,)}
 
     def needs(self, host: Host) -> Mapping[str, str]:
-        del host
         return {}
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
-        del method
         pid = self._pid(host)
         more = [] if work.keep_running else ["--stop"]
         try:
@@ -251,7 +246,6 @@ class LxcContainer(_Container):
         cgroups.thaw(pid, self.container.rpartition("/")[2])
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        del saved
         end = time.monotonic() + _ENDS_SECONDS
         while self._running(host) is not None:  # its monitor ends a moment after its processes
             if time.monotonic() > end:
@@ -265,7 +259,6 @@ class LxcContainer(_Container):
         return self._restored(host, done, images)
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
-        del images, saved
         yield free_name(self.what, self._running(host) is not None, "lxc-stop")
         known = host.run(["lxc-info", *self._named(), "--state"], timeout=ASK_SECONDS).ok
         good, bad = "LXC knows the container", f"LXC has no container {self.container} here"

@@ -65,7 +65,6 @@ class ProcessTree:
         work.criu(host)
 
     def inspect(self, host: Host) -> Facts:
-        del host
         found = fields_of(self.pid)
         if found is None or found[_STATE] == "Z":
             raise UsageError(f"there is no process {self.pid}", remedy="a PID of: ps -e")
@@ -80,15 +79,12 @@ class ProcessTree:
         return Facts(memory=memory, processes=tuple(processes))
 
     def costs(self, method: Method) -> Costs:
-        del method
         return CRIU_COSTS
 
     def first(self, host: Host) -> int:
-        del host
         return self.pid
 
     def needs(self, host: Host) -> Mapping[str, str]:
-        del host
         return {"options": " ".join(self._options()), "pids": " ".join(map(str, tree(self.pid)))}
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
@@ -118,7 +114,6 @@ class ProcessTree:
             host.run(["kill", "-KILL", *left], timeout=SECONDS)
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
-        del images
         pids = saved.own.get("pids", "").split()
         end = time.monotonic() + _FREE_SECONDS
         while (taken := _taken(host, pids)) and all(map(_ended, taken)) and time.monotonic() < end:
