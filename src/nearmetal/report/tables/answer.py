@@ -18,7 +18,7 @@ from .floors import half_width, kind_of_work
 
 MOST_METRICS = 6
 """Maximum number of metrics of one workload that have rows of their own."""
-_WORDS = {
+ANSWER_WORDS: Mapping[Verdict, str] = {
     Verdict.SLOWER: "slower",
     Verdict.FASTER: "faster",
     Verdict.EQUIVALENT: "equal",
@@ -244,7 +244,7 @@ def _arm_answer(study: Study, arm: str, rows: Sequence[AnswerRow]) -> ArmAnswer:
         arm=arm,
         environment=side(study, arm).environment,
         where=_where(study, arm),
-        word=_WORDS[word],
+        word=ANSWER_WORDS[word],
         parts=_parts(deciding, [row for row in own if row not in deciding], arm, word),
     )
 
