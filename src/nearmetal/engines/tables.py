@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 
 from ..errors import RunError, UnavailableError
@@ -103,21 +104,4 @@ def table_engine(name: str) -> TableEngine:
     return TableEngine(**{names.get(key, key): value for key, value in known.items()})
 
 
-def flux() -> TableEngine:
-    return table_engine("flux")
-
-
-def pbs() -> TableEngine:
-    return table_engine("pbs")
-
-
-def lsf() -> TableEngine:
-    return table_engine("lsf")
-
-
-def oar() -> TableEngine:
-    return table_engine("oar")
-
-
-def sge() -> TableEngine:
-    return table_engine("sge")
+flux, lsf, oar, pbs, sge = (partial(table_engine, name) for name in ("flux", "lsf", "oar", "pbs", "sge"))
