@@ -301,7 +301,6 @@ def chosen(ground: guest_moves.Ground, load: Load, bound: float) -> Method:
     found: list[Method] = []
 
     def look(guest: QemuGuest, stack: ExitStack) -> MoveTimes:
-        del stack
         found.append(decide(_predicted(guest, [], bound), bound))
         return MoveTimes(total=1.0)
 

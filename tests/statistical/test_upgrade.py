@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import combinations
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from numpy.typing import NDArray
 from tests.golden.sample_analysis import METRICS, cell
 
 from nearmetal.analysis import compare_boots, compare_states, least_boots
-from nearmetal.analysis.intervals.rank_sum import attained, least_size, rank_sum
+from nearmetal.analysis.intervals.rank_sum import critical, least_size, rank_sum
 from nearmetal.model.result import Analysis, NoiseFloor, Verdict
 from nearmetal.model.study import Better
 
@@ -39,6 +41,12 @@ def correlated_runs(rng: np.random.Generator, count: int) -> FloatArray:
     for i in range(5):
         runs[:, i] = shocks[:, i] + (0.8 * runs[:, i - 1] if i else 0.0)
     return np.asarray((level + runs).mean(axis=1), dtype=np.float64)
+
+
+def attained(m: int, n: int, level: float) -> float:
+    """The level of an interval of m and n values that must not exceed `level`, over all orders of them."""
+    k, least = critical(m, n, level / 2), m * (m - 1) // 2
+    return 2 * fmean(sum(ranks) - least <= k for ranks in combinations(range(m + n), m))
 
 
 @pytest.mark.parametrize("boots", [normal, skewed, correlated_runs])
@@ -88,7 +96,7 @@ def test_alternating_boots_make_drift_harmless_and_one_after_the_other_does_not(
 def test_the_least_number_of_boots_is_the_least_that_attains_the_level() -> None:
     for level in (0.2, 0.05, 0.05 / 18, 0.05 / 49, 0.001):
         n = least_size(level)
-        assert 0 < attained(n, n, level) <= level and attained(n - 1, n - 1, level) == 0
+        assert critical(n, n, level / 2) >= 0 > critical(n - 1, n - 1, level / 2)
 
 
 def boot(rng: np.random.Generator, *, native: float = 0.0, cost: float = 0.0) -> list[Analysis]:

@@ -168,7 +168,6 @@ def small(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.apart
 def test_a_full_shared_directory_ends_the_run_and_loses_nothing(small: None, here: Path) -> None:
-    del small
     run = started(*on("local", 300), cwd=here)
     until(lambda: len(claims(here, "done")) >= 4)
     filler = directory(here) / "filler"

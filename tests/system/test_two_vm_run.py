@@ -13,7 +13,7 @@ import pytest
 from tests.contract.guests import kernel
 from tests.system.test_quick import left_behind, nearmetal, trial_lines
 
-from nearmetal.samplers import GUESTS, read_samples, read_sections
+from nearmetal.samplers import GUESTS, read_sections
 
 pytestmark = [
     pytest.mark.more,
@@ -132,7 +132,7 @@ def test_a_guest_counts_by_its_own_kernel_and_clock_and_holds_a_container(here: 
     assert section.header.trial == trials["one/1x2"]["trial"]
     assert list(section.header.windows) == ["melt", "written"]
     ((begin, end),) = section.header.windows["melt"]
-    inside = [s for s in read_samples(kept).samples if begin <= s.monotonic <= end]
+    inside = [s for s in section.samples if begin <= s.monotonic <= end]
     assert (end - begin) / 20 - 1 <= len(inside) <= end - begin + 2, "once a second, if nothing delays it"
     html = (directory / "report.html").read_text()
     assert "What the instances counted" in html and "run delay of vCPUs" in html

@@ -61,11 +61,10 @@ class Endless:
             yield from_line(to_line(record))  # shares nothing with others, as records that were read
 
     def lost(self, out: Mapping[int, int]) -> Mapping[int, bool]:
-        del out
         return {}
 
     def finished(self, block: int) -> None:
-        del block
+        pass
 
     def drain(self) -> Collection[int]:
         return ()

@@ -41,6 +41,12 @@ def designed(study: Study, **changes: object) -> Study:
     return replace(study, design=replace(study.design, **changes))
 
 
+def keep(study: Study) -> None:
+    costs = measured_costs(study, rehearsal=5.0, walls={1: 2.0}, records=records(study, 1))
+    assert costs is not None
+    keep_costs(study, host(), costs)
+
+
 def test_the_time_of_a_block_beside_its_slices_is_what_is_left_of_it() -> None:
     study = small_study("native", "box")
     own = records(study, 2)
@@ -54,7 +60,7 @@ def test_the_time_of_a_block_beside_its_slices_is_what_is_left_of_it() -> None:
 
 def test_a_study_is_found_again_with_another_budget_and_seed_but_on_no_other_machine() -> None:
     study = small_study("native", "box")
-    keep_costs(study, host(), rehearsal=5.0, walls={1: 2.0}, records=records(study, 1))
+    keep(study)
     again = designed(study, seed=9, max_time=70.0, max_blocks=3)
     found = kept_costs(again, host())
     assert found is not None and found.rehearsal == 5.0
@@ -123,7 +129,7 @@ def test_rounds_without_emulated_guests_are_measured_or_follow_from_the_estimate
 )
 def test_a_damaged_file_is_not_used(cache: Path, text: str) -> None:
     study = small_study("native", "box")
-    keep_costs(study, host(), rehearsal=5.0, walls={1: 2.0}, records=records(study, 1))
+    keep(study)
     (file,) = cache.iterdir()
     file.write_text(text)
     assert kept_costs(study, host()) is None
@@ -135,7 +141,7 @@ def test_the_oldest_files_are_removed_and_a_cache_that_cannot_be_written_is_no_e
     monkeypatch.setattr(module, "MOST_FILES", 2)
     for name in ("a", "b", "c"):
         study = small_study("native", name)
-        keep_costs(study, host(), rehearsal=5.0, walls={1: 2.0}, records=records(study, 1))
+        keep(study)
     assert len(list(cache.iterdir())) == 2
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")
-    keep_costs(study, host(), rehearsal=5.0, walls={1: 2.0}, records=records(study, 1))
+    keep(study)

@@ -29,7 +29,6 @@ class Side:
         self.reports, self.running, self.asked = list(reports), running, list[str]()
 
     def ask(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
-        del arguments
         self.asked.append(command)
         if command == "query-migrate":
             return self.reports.pop(0) if len(self.reports) > 1 else self.reports[0]

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.samples import read_samples
 
 from nearmetal.errors import RecordsError
 from nearmetal.host import Process
-from nearmetal.samplers import Sampler, read_samples
+from nearmetal.samplers import Sampler, read_sections
 from nearmetal.samplers.frames import FrameWriter, frames
 from nearmetal.testing.fake_host import FakeHost, FakeProcess
 
@@ -186,7 +187,7 @@ def test_noise_is_torn_and_nothing_worse(tmp_path: Path, noise: bytes) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (line(1), "without a header"),
+        (line(1), "schema None"),
         (HEADER.replace(b":1", b":2", 1) + line(1), "schema 2"),
         (HEADER + b"{]\n", "corrupt"),
         (HEADER + b"[]\n", "corrupt"),
@@ -200,9 +201,9 @@ def test_complete_but_invalid_frame_is_an_error(tmp_path: Path, content: bytes, 
     writer.append(content)
     writer.close()
     with pytest.raises(RecordsError, match=said):
-        read_samples(path)
+        list(read_sections(path))
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RecordsError, match="cannot be read"):
-        read_samples(tmp_path / "none.jsonl.zst")
+        list(read_sections(tmp_path / "none.jsonl.zst"))

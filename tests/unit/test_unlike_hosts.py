@@ -68,7 +68,7 @@ class Waiting:
     """A monitor of a QEMU that waits for a guest with the processor of its machine."""
 
     def __init__(self, path: Path) -> None:
-        del path
+        pass
 
     def __enter__(self) -> Waiting:
         return self

@@ -6,7 +6,7 @@ groups; these count user and system time, but not why the instance did not run."
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
@@ -110,13 +110,13 @@ def instance_figures(arm: Arm, workload: str, trials: Iterable[TrialRecord]) -> 
         memory=_medians([t.memory for t in found]),
         rates=_medians([t.rates for t in found]),
         mean_rates=_medians([t.mean_rates for t in found]),
-        run_delay=_median([t.run_delay for t in found]),
-        accounting=_median([t.accounting for t in found]),
-        clock_ahead=_largest([t.clocks.get("clock_ahead") for t in found]),
-        clock_error=_largest([t.clocks.get("clock_error") for t in found]),
-        clock_drift=_largest([t.clocks.get("clock_drift") for t in found]),
-        clock_rate=_median([rate for t in found for rate, _ in t.rates_of_clocks]),
-        clock_rate_error=_median([error for t in found for _, error in t.rates_of_clocks]),
+        run_delay=_of_known(median, [t.run_delay for t in found]),
+        accounting=_of_known(median, [t.accounting for t in found]),
+        clock_ahead=_of_known(_largest, [t.clocks.get("clock_ahead") for t in found]),
+        clock_error=_of_known(_largest, [t.clocks.get("clock_error") for t in found]),
+        clock_drift=_of_known(_largest, [t.clocks.get("clock_drift") for t in found]),
+        clock_rate=_of_known(median, [rate for t in found for rate, _ in t.rates_of_clocks]),
+        clock_rate_error=_of_known(median, [error for t in found for _, error in t.rates_of_clocks]),
     )
 
 
@@ -146,8 +146,8 @@ def _trial(arm: Arm, guests: Sequence[Counters], groups: Sequence[Counters]) -> 
         memory={"committed": whole.committed, **whole.shares()} if whole is not None else {},
         rates={name: sum(each) / len(nodes) for name, each in known.items()},
         mean_rates={name: fmean(each) for name, each in known.items()},
-        run_delay=_mean([_delay(c) for c in groups]),
-        accounting=_mean([_accounting(g, c) for g, c in zip(guests, groups, strict=False)]),
+        run_delay=_of_known(fmean, [_delay(c) for c in groups]),
+        accounting=_of_known(fmean, [_accounting(g, c) for g, c in zip(guests, groups, strict=False)]),
         clocks={
             name: max(values, key=abs)
             for name in ("clock_ahead", "clock_error", "clock_drift")
@@ -262,20 +262,11 @@ def _medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: median(r[name] for r in rows) for name in names}
 
 
-def _known(values: Iterable[float | None]) -> list[float]:
-    return [v for v in values if v is not None]
+def _largest(values: Iterable[float]) -> float:
+    return max(values, key=abs)
 
 
-def _median(values: Iterable[float | None]) -> float | None:
-    own = _known(values)
-    return median(own) if own else None
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    own = _known(values)
-    return fmean(own) if own else None
-
-
-def _largest(values: Iterable[float | None]) -> float | None:
-    own = _known(values)
-    return max(own, key=abs) if own else None
+def _of_known(figure: Callable[[list[float]], float], values: Iterable[float | None]) -> float | None:
+    """Return the figure of the values that are known; None if none is."""
+    known = [v for v in values if v is not None]
+    return figure(known) if known else None

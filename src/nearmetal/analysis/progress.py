@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from ..model.result import Analysis, Cell, Verdict, VerdictState
+from ..model.result import Analysis, Cell, Verdict, VerdictState, theta_of
 from ..model.study import Study
 
 
@@ -37,8 +37,7 @@ def furthest(cells: Iterable[Cell]) -> list[Cell]:
     """
 
     def key(cell: Cell) -> tuple[float, float]:
-        theta = math.log1p(cell.overhead) if -1 < cell.overhead < math.inf else math.inf
-        return -distance(cell), abs(abs(theta) - math.log1p(cell.margin))
+        return -distance(cell), abs(abs(theta_of(cell.overhead)) - math.log1p(cell.margin))
 
     return sorted(cells, key=key)
 

@@ -8,12 +8,10 @@ from pathlib import Path
 
 from ..errors import NearmetalError, UsageError
 from ..model.series import Series
-from ..records import ResultsDirectory, SeriesDirectory
+from ..records import SeriesDirectory
 from ..report.tables.upgrade import Upgrade
 from ..study_file import load_study
 from .comparing import compare
-from .results import Results, analysed
-from .studies import Note, ignore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,15 +34,12 @@ class ComparedPart:
 def compare_series(
     before: Sequence[Path],
     after: Sequence[Path],
-    *,
-    margin: float | None = None,
-    against: Sequence[tuple[str, str]] = (),
-    note: Note = ignore,
-    analyse: Callable[[ResultsDirectory], Results] = analysed,
+    compare: Callable[[Sequence[Path], Sequence[Path]], Upgrade] = compare,
 ) -> tuple[ComparedPart, ...]:
-    """Compare every part of series from before and after an upgrade, each by api.comparing.compare.
+    """Compare every part of series from before and after an upgrade.
 
     before, after: results directories of series, or directories with such directories in them.
+    compare: compares the runs of one part, as api.comparing.compare does.
 
     Returns nothing if no path is a series. Raises UsageError if only some are, or if no part can be compared.
     """
@@ -68,7 +63,7 @@ def compare_series(
             out.append(ComparedPart(key=key, title=title, upgrade=None, why=why, lost=bool(old)))
             continue
         try:
-            upgrade = compare(old, new, margin=margin, against=against, note=note, analyse=analyse)
+            upgrade = compare(old, new)
             out.append(ComparedPart(key=key, title=title, upgrade=upgrade))
         except NearmetalError as e:
             out.append(ComparedPart(key=key, title=title, upgrade=None, why=e.what, lost=True))

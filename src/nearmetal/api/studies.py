@@ -19,7 +19,6 @@ Note = Callable[[str], None]
 
 def ignore(text: str) -> None:
     """Ignore the text. This is the default receiver of notes."""
-    del text
 
 
 def draw_seed() -> int:

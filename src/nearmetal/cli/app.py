@@ -29,7 +29,7 @@ def _root(
         False, "--version", callback=_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    del version
+    pass
 
 
 def _not_named() -> None:

@@ -57,12 +57,7 @@ def show_plan(
                 "study": study.name,
                 "seed": study.design.seed,
                 "mode": study.design.mode.value,
-                "estimated_blocks": guess.blocks,
-                "estimated_least_blocks": guess.least_blocks,
-                "estimated_block_seconds": guess.block_seconds,
-                "estimated_late_blocks": guess.late_blocks,
-                "estimated_late_block_seconds": guess.late_seconds if guess.late_blocks else None,
-                "estimated_seconds": guess.seconds,
+                **estimate_json(guess),
                 "too_short": short,
                 "comparisons": [asdict(c) for c in study.comparisons()],
                 "blocks": [asdict(b) for b in made],
@@ -90,6 +85,17 @@ def show_plan(
     if guess.blocks > count:
         line = f"nearmetal plan {shlex.quote(shown)} --seed {study.design.seed} --blocks {guess.blocks}"
         print(f"… and {guess.blocks - count} more{f'; {line} prints all' if shown else ''}")
+
+
+def estimate_json(guess: RunEstimate) -> dict[str, object]:
+    return {
+        "estimated_blocks": guess.blocks,
+        "estimated_least_blocks": guess.least_blocks,
+        "estimated_block_seconds": guess.block_seconds,
+        "estimated_late_blocks": guess.late_blocks,
+        "estimated_late_block_seconds": guess.late_seconds if guess.late_blocks else None,
+        "estimated_seconds": guess.seconds,
+    }
 
 
 def _foreseen_schedule(study: Study) -> Schedule:

@@ -28,7 +28,7 @@ from ..units import show_clock
 from .common import FailOn, complain, duration, print_json, show
 from .measure.measuring import exit_code, order_of
 from .options import RunOptions
-from .plan_text import show_plan
+from .plan_text import estimate_json, show_plan
 from .read.present import print_result
 from .view import View, analysed
 
@@ -192,17 +192,11 @@ def _planned(
     head["blocks_done"] = 0 if begun is None else len(begun.done)
     if part.key not in timed:
         return {**head, "estimated_blocks": 0, "estimated_seconds": 0.0}
-    guess = timed[part.key][1]
     return {
         **head,
         "question": part.study.question,
         "arms": [a.name for a in part.study.arms()],
-        "estimated_blocks": guess.blocks,
-        "estimated_least_blocks": guess.least_blocks,
-        "estimated_block_seconds": guess.block_seconds,
-        "estimated_late_blocks": guess.late_blocks,
-        "estimated_late_block_seconds": guess.late_seconds if guess.late_blocks else None,
-        "estimated_seconds": guess.seconds,
+        **estimate_json(timed[part.key][1]),
     }
 
 

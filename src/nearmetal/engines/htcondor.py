@@ -54,7 +54,6 @@ class HTCondor:
         return found
 
     def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
-        del options
         for cluster in ids:
             host.run(["condor_rm", cluster], timeout=60.0)
 

@@ -20,7 +20,6 @@ class Local:
     options: Mapping[str, str] = {}
 
     def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
-        del options
         cpus = host.cpus()
         share = len(cpus) // job.workers
         if share < job.cpus:
@@ -39,11 +38,9 @@ class Local:
         return tuple(ids)
 
     def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
-        del host, options
         return {i: State.RUNNING if _pid(i) is not None else State.ENDED for i in ids}
 
     def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
-        del host, options
         for pid in map(_pid, ids):
             if pid is not None:
                 with contextlib.suppress(ProcessLookupError):

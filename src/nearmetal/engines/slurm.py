@@ -42,7 +42,6 @@ class Slurm:
         return tuple(ids)
 
     def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
-        del options
         found: dict[str, State] = {}
         for identity in ids:
             before = len(found)
@@ -58,7 +57,6 @@ class Slurm:
         return found
 
     def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
-        del options
         host.run(["scancel", "--quiet", *ids], timeout=SECONDS)
 
 

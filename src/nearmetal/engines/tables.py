@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 
 from ..errors import RunError, UnavailableError
@@ -69,7 +70,6 @@ class TableEngine:
         return tuple(ids)
 
     def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
-        del options
         return {identity: self._state(host, identity) for identity in ids}
 
     def _state(self, host: Host, identity: str) -> State:
@@ -82,7 +82,6 @@ class TableEngine:
         return State.WAITING if found is not None and found[1] in self.waiting else State.ENDED
 
     def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
-        del options
         for identity in ids:
             host.run([word.format(id=identity) for word in self.ending], timeout=SECONDS)
 
@@ -105,21 +104,4 @@ def table_engine(name: str) -> TableEngine:
     return TableEngine(**{names.get(key, key): value for key, value in known.items()})
 
 
-def flux() -> TableEngine:
-    return table_engine("flux")
-
-
-def pbs() -> TableEngine:
-    return table_engine("pbs")
-
-
-def lsf() -> TableEngine:
-    return table_engine("lsf")
-
-
-def oar() -> TableEngine:
-    return table_engine("oar")
-
-
-def sge() -> TableEngine:
-    return table_engine("sge")
+flux, lsf, oar, pbs, sge = (partial(table_engine, name) for name in ("flux", "lsf", "oar", "pbs", "sge"))

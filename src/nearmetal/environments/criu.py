@@ -386,10 +386,8 @@ class RestoresByCriu:
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
         """See moving.Checkpoints. CRIU resumes the processes by itself after a failed dump. If a container
         program made it freeze their control group, the group stays frozen; this method thaws it."""
-        del host, tools
         cgroups.thaw(instance.pid, request.place)
 
     def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
         """See moving.HoldsConnections."""
-        del request
         return ()

@@ -73,7 +73,6 @@ class Native(criu_of.RestoresByCriu):
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
-        del tools
         return criu_of.dump_argv(criu, instance.pid, dump, connection_options(request, dump.images))
 
     @contextmanager

@@ -29,6 +29,11 @@ DIFFERENT = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT)
 """Verdicts that say that two sides differ, or that one of them changed."""
 
 
+def theta_of(overhead: float) -> float:
+    """Return the logarithm of the ratio of times; infinite if a side did not finish."""
+    return math.log1p(overhead) if -1 < overhead < math.inf else math.copysign(math.inf, overhead)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Interval:
     """An interval with low <= centre <= high. The ends are infinite before there are enough blocks."""

@@ -44,10 +44,10 @@ class Silent:
     """Receiver that displays nothing."""
 
     def phase(self, text: str) -> None:
-        del text
+        pass
 
     def note(self, text: str) -> None:
-        del text
+        pass
 
     def block(self, done: BlockDone) -> None:
-        del done
+        pass

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from .charts.chart import Chart, LinesFigure
 from .forms.markdown import escape as markdown_escape
+from .forms.markdown import pipe_table
 from .page.markup import Markup, folded, join, table, tag
 from .text import one_line, tight
 
@@ -91,9 +92,8 @@ def markdown_of(leaf: Leaf) -> str:
                 link = f" [{markdown_escape(block.link[0])}]({block.link[1]})" if block.link else ""
                 parts.append(markdown_escape(block.text) + link)
             case Grid():
-                head, *rows = [[*map(markdown_escape, row)] for row in (block.heads, *block.rows)]
-                lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
-                parts.append(f"### {markdown_escape(block.title)}\n\n" + "\n".join(lines))
+                title = markdown_escape(block.title)
+                parts.append(f"### {title}\n\n{pipe_table(block.heads, block.rows)}")
             case Chart() | LinesFigure():
                 continue
     return "\n\n".join(parts)

@@ -31,32 +31,15 @@ MOST_FILES = 1000
 """Largest number of studies whose costs are stored. Those that were measured least recently are removed."""
 
 
-def keep_costs(
-    study: Study,
-    host: Host,
-    *,
-    rehearsal: float,
-    walls: Mapping[int, float],
-    records: Iterable[TrialRecord],
-    decided: bool = False,
-) -> None:
+def keep_costs(study: Study, host: Host, costs: RunCosts) -> None:
     """Store how long a run of a study took. If the cache cannot be written, nothing is stored.
 
     study: the study as requested, including the arms that were left out.
-    rehearsal: seconds until the end of block 0.
-    walls: seconds from the beginning of each block to that of the next, by number of the block.
-    records: the records of these blocks.
-    decided: whether the run ended because everything was decided.
     """
-    found = None
-    with suppress(RecordsError):  # the run itself is complete
-        found = measured_costs(study, rehearsal=rehearsal, walls=walls, records=records, decided=decided)
-    if found is None:
-        return
     file = _file(study, host)
     with suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_file(file, json_bytes(asdict(found)))
+        write_file(file, json_bytes(asdict(costs)))
         others = sorted(file.parent.glob("*.json"), key=lambda path: path.stat().st_mtime)
         for old in others[:-MOST_FILES]:
             old.unlink(missing_ok=True)
@@ -82,9 +65,15 @@ def measured_costs(
     records: Iterable[TrialRecord],
     decided: bool = False,
 ) -> RunCosts | None:
-    """Compute the costs of a run from its blocks. Returns None for a run without blocks. See keep_costs().
+    """Compute the costs of a run from its blocks. Returns None for a run without blocks.
 
     If no arm dropped out, the costs of later blocks are those of the first ones, scaled as estimated.
+
+    study: the study as requested, including the arms that were left out.
+    rehearsal: seconds until the end of block 0.
+    walls: seconds from the beginning of each block to that of the next, by number of the block.
+    records: the records of these blocks.
+    decided: whether the run ended because everything was decided.
     """
     blocks: dict[int, list[TrialRecord]] = {}
     for record in records:

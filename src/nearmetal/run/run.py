@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ..environments import Backend
-from ..errors import BusyError, UsageError
+from ..errors import BusyError, RecordsError, UsageError
 from ..host.lock import machine_lock
 from ..meters.inside import counted_everywhere
 from ..model.study import Study
@@ -38,7 +38,7 @@ from .bounds.measuring import RoofMeter
 from .budget import LONGER, no_verdict
 from .describing import describe, machine_differences
 from .interrupt import interruptible
-from .kept_costs import keep_costs
+from .kept_costs import keep_costs, measured_costs
 from .rehearsal import Rehearsed, rehearse, without_failed, without_unlike
 from .reopening import reopened_node
 from .unlike_storage import storage_remedy
@@ -165,14 +165,13 @@ def _start(
         planner = planner_then(node.study, directory)
         outcome, ran = _blocks(node, recording, directory, planner, begin, order, progress)
     if ran is not None:
-        keep_costs(
-            requested,
-            machine.host,
-            rehearsal=rehearsal,
-            walls=ran.walls,
-            records=directory.trials(),
-            decided=ran.decided,
-        )
+        records = directory.trials()
+        with suppress(RecordsError):  # the run itself is complete
+            costs = measured_costs(
+                requested, rehearsal=rehearsal, walls=ran.walls, records=records, decided=ran.decided
+            )
+            if costs is not None:
+                keep_costs(requested, machine.host, costs)
     return outcome
 
 

@@ -4,19 +4,16 @@ ignored; every other error is raised."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..errors import RecordsError
 from ..host.counters.procfiles import Counters, CounterUnits, instance_counters, node_counters
 from ..model.scope import INSTANCE, Scope
-from .frames import frames, raw_beside, whole_lines
+from .frames import frames
 from .sampler import SCHEMA
-
-_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,19 +64,6 @@ class SampleSection:
     samples: tuple[Sample, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Samples:
-    """All samples of a file.
-
-    samples: in the order of the file.
-    torn: whether the file ends with an incomplete frame or line, which is left out. A killed writer leaves
-        one.
-    """
-
-    samples: tuple[Sample, ...]
-    torn: bool
-
-
 def parse(raw: Mapping[str, Mapping[str, bytes]], scale: CounterUnits) -> dict[str, Counters]:
     """Parse the contents of files, by scope and name of the file, to counters by scope. No I/O."""
     return {
@@ -101,37 +85,6 @@ def parse_lines(lines: bytes, scale: CounterUnits, path: Path) -> list[Sample]:
     return [_sample(_object(line, path), header, path) for line in whole.splitlines()]
 
 
-def read_samples(path: Path) -> Samples:
-    """Read the samples of a file x.jsonl.zst, and of the raw lines next to it (x.jsonl), which exist during a
-    run and after a killed run.
-
-    Raises RecordsError if a file cannot be read, has another schema, or is corrupt inside a complete frame or
-    line.
-    """
-    samples: list[Sample] = []
-    header: Header | None = None
-    whole, torn, last = 0, False, b""
-    try:
-        for content, end in frames(path):
-            whole = end
-            for last in content.splitlines(keepends=True):
-                data = _object(last, path)
-                if "schema" in data:
-                    header = _header(data, path)
-                else:
-                    samples.append(_sample(data, header, path))
-        torn = path.stat().st_size > whole
-        raw = raw_beside(path)
-        if raw.exists():
-            with raw.open("rb") as file:
-                for lines in whole_lines(file, _PIECE, last):
-                    samples += [_sample(_object(line, raw), header, raw) for line in lines.splitlines()]
-                torn = torn or not _ends_whole(file)
-    except OSError as e:
-        raise RecordsError(f"cannot be read: {e.strerror or e}", where=str(path)) from e
-    return Samples(samples=tuple(samples), torn=torn)
-
-
 def read_sections(path: Path) -> Iterator[SampleSection]:
     """Yield the samples of each frame of a file in which every frame begins with a header, as written by
     GuestSampler.keep().
@@ -146,12 +99,6 @@ def read_sections(path: Path) -> Iterator[SampleSection]:
             yield SampleSection(header=header, samples=tuple(samples))
     except OSError as e:
         raise RecordsError(f"cannot be read: {e.strerror or e}", where=str(path)) from e
-
-
-def _ends_whole(file: BinaryIO) -> bool:
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - 1))
-    return file.read(1) in (b"", b"\n")
 
 
 def _object(line: bytes, path: Path) -> dict[str, Any]:
@@ -186,9 +133,7 @@ def _header(data: Mapping[str, Any], path: Path) -> Header:
         raise RecordsError(f"corrupt header of samples: {e!r}", where=str(path)) from e
 
 
-def _sample(data: Mapping[str, Any], header: Header | None, path: Path) -> Sample:
-    if header is None:
-        raise RecordsError("samples without a header", where=str(path))
+def _sample(data: Mapping[str, Any], header: Header, path: Path) -> Sample:
     try:
         raw = {
             str(scope): {str(name): text.encode("latin-1") for name, text in files.items()}

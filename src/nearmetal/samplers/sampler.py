@@ -80,8 +80,8 @@ class Sampler:
     """Samples counters from entry to exit, and writes them to <directory>/<writer>.jsonl.zst. Extra samples
     are taken at the beginning and at the end.
 
-    Until exit, the lines are in an uncompressed file next to it; read_samples() reads both files. If a killed
-    sampler has left such lines, the next sampler of the same writer compresses them.
+    Until exit, the lines are in an uncompressed file next to it. If a killed sampler has left such lines, the
+    next sampler of the same writer compresses them.
 
     writer: name of the process that writes records, for the file name.
     program: path of nm-sample.

@@ -75,7 +75,7 @@ class GuestSampler:
         self.stream = Stream(raw, scale)
 
     def keep(self, path: Path, header: Header) -> None:
-        """Append a header and the received lines to a file of frames, for read_sections() and read_samples().
+        """Append a header and the received lines to a file of frames, for read_sections().
 
         Raises OSError.
         """

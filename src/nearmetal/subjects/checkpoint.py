@@ -110,7 +110,6 @@ class CheckpointRestore(Subject):
 
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
-        del arm
         return Cost(once=sum(w.count_in(design) for w in workloads) * EVENT_SECONDS)
 
     def before_start(self) -> None:

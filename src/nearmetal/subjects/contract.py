@@ -102,13 +102,11 @@ class Subject:
     def methods(cls, backend: Backend) -> tuple[Method, ...]:
         """Return the methods of checkpoint or migration by which it can measure the instances of a backend,
         the default first. Empty if the subject has no methods."""
-        del backend
         return ()
 
     @classmethod
     def unable(cls, workload: Any, backend: Backend) -> str | None:
         """Return why a workload cannot measure the instances of a backend; None if it can."""
-        del workload, backend
         return None
 
     @classmethod
@@ -117,7 +115,6 @@ class Subject:
     ) -> Unavailable | None:
         """Return why a workload cannot measure the instances of an environment on this machine; None if it
         can. Called only if unable() returns None."""
-        del workload, environment, backend, host
         return None
 
     @classmethod

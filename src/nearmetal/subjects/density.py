@@ -42,7 +42,6 @@ class Density(Subject):
 
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
-        del arm
         return Cost(once=sum(w.count_in(design) for w in workloads) * START_SECONDS)
 
     def before_start(self) -> None:

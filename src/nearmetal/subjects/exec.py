@@ -34,7 +34,6 @@ class Exec(Subject):
 
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
-        del arm
         return Cost(once=sum(w.count_in(design) for w in workloads) * START_SECONDS)
 
     def while_running(self, arms: Mapping[str, MeteredArm]) -> None:

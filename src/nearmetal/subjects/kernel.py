@@ -153,7 +153,6 @@ class Kernels(Subject):
 
     @classmethod
     def cost(cls, workloads: Sequence[KernelWorkload], arm: Arm, design: Design) -> Cost:
-        del design
         slow = slowness(arm)
         return Cost(
             once=slow * LAUNCH,

@@ -62,11 +62,9 @@ class Hive:
     )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        del host, tools
         return Unavailable(reason=REASON, remedy=REMEDY)
 
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> AbstractContextManager[Instance]:
-        del host, tools
         return _start(request)
 
 

@@ -43,12 +43,6 @@ def critical(m: int, n: int, p: float) -> int:
     return int(np.searchsorted(_null_cdf(m, n), p, side="right")) - 1 if p > 0 else -1
 
 
-def attained(m: int, n: int, level: float) -> float:
-    """Return the largest level of a two-sided interval that does not exceed `level`; 0 if there is none."""
-    k = critical(m, n, level / 2)
-    return 0.0 if k < 0 else 2 * float(_null_cdf(m, n)[k])
-
-
 def least_size(level: float) -> int:
     """Return the least n for which two samples of n values attain a level: 2 / C(2n, n) <= level."""
     n = 1

@@ -115,7 +115,6 @@ def _table_problems(text: str, name: str) -> tuple[StudyProblem, ...]:
 
 def _unknown_image(name: str, own: Mapping[str, ImageDefinition], file: str) -> str | None:
     """Return why no instance can use an image; None if the image exists or can be built."""
-    del file
     known = known_names(image_store(), own)
     return None if name in known else f'unknown image "{name}"{did_you_mean(name, ("host", *known))}'
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,12 +72,13 @@ def compare(
 
     wide = margin_of(margin)
     pairs = [_pair(text) for text in against]
-    parts = compare_series(before, after, margin=wide, against=pairs, note=complain, analyse=quietly)
+    compared = partial(comparing.compare, margin=wide, against=pairs, note=complain, analyse=quietly)
+    parts = compare_series(before, after, compared)
     if parts:
         if html is not None:
             raise UsageError("--html: a page shows one part", remedy="name the directories of one part")
         return _show_parts(parts, json=json, everything=everything, fail_on=fail_on)
-    u = comparing.compare(before, after, margin=wide, against=pairs, note=complain, analyse=quietly)
+    u = compared(before, after)
     page = None if html is None else str(html)
     if html is not None:
         from ...report.page.upgrade import upgrade_page

@@ -95,7 +95,6 @@ class Namespaces(criu_of.RestoresByCriu):
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
-        del tools
         try:
             mounts = Path(f"/proc/{instance.pid}/mountinfo").read_text()
         except OSError as e:

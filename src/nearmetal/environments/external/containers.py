@@ -87,7 +87,6 @@ class _Container(ABC):
         return Facts(memory=own_memory(processes), processes=tuple(processes))
 
     def costs(self, method: Method) -> Costs:
-        del method
         return _CONTAINER_COSTS
 
     @abstractmethod
@@ -135,7 +134,6 @@ class RuncContainer(_Container, DumpedByCriu):
         return self._restored(host, done, images)
 
     def discard(self, host: Host, saved: Saved) -> None:
-        del saved
         host.run(["runc", "delete", "--force", self.container], timeout=ASK_SECONDS)
 
     def _require_free(self, host: Host) -> None:
@@ -149,7 +147,6 @@ class RuncContainer(_Container, DumpedByCriu):
         return host.run(["runc", "state", self.container], timeout=ASK_SECONDS).ok
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
-        del images
         yield free_name(self.what, self._exists(host), f"runc delete {self.container}")
         bundle = Path(saved.own.get("bundle", ""))
         whole = (bundle / "config.json").is_file()
@@ -191,11 +188,9 @@ class LxcContainer(_Container):
     moves_by: ClassVar = {Way.DIRECTORY: (Method.CRIU,), Way.HOST: (Method.CRIU,)}
 
     def needs(self, host: Host) -> Mapping[str, str]:
-        del host
         return {}
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
-        del method
         pid = self._pid(host)
         more = [] if work.keep_running else ["--stop"]
         try:
@@ -228,7 +223,6 @@ class LxcContainer(_Container):
         cgroups.thaw(pid, self.container.rpartition("/")[2])
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        del saved
         # Its monitor ends a moment after its processes.
         if not await_true(lambda: self._running(host) is None, _ENDS_SECONDS, every=_LOOK_AGAIN):
             raise RunError(
@@ -240,7 +234,6 @@ class LxcContainer(_Container):
         return self._restored(host, done, images)
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
-        del images, saved
         yield free_name(self.what, self._running(host) is not None, "lxc-stop")
         known = host.run(["lxc-info", *self._named(), "--state"], timeout=ASK_SECONDS).ok
         good, bad = "LXC knows the container", f"LXC has no container {self.container} here"

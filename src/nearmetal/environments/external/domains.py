@@ -47,11 +47,9 @@ class _Domain:
         return f"{self.kind}:{self.domain}"
 
     def costs(self, method: Method) -> Costs:
-        del method
         return _DOMAIN_COSTS
 
     def needs(self, host: Host) -> Mapping[str, str]:
-        del host
         return {}
 
     def require_target(self, host: Host, target: Target) -> None:
@@ -76,14 +74,12 @@ class LibvirtDomain(_Domain):
     moves_by: ClassVar = {Way.HOST: tuple(MOVE_OPTIONS)}
 
     def refuses(self, way: Way) -> Unavailable:
-        del way
         return Unavailable(
             reason="libvirt moves a domain to another host only",
             remedy="--to HOST, or qemu+ssh://HOST/system",
         )
 
     def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
-        del way, method
         if bandwidth >= 1 << 20:
             return None
         return Unavailable(
@@ -91,7 +87,6 @@ class LibvirtDomain(_Domain):
         )
 
     def require_programs(self, host: Host, work: Work) -> None:
-        del work
         require_program(host, "virsh", "libvirt-clients")
 
     def inspect(self, host: Host) -> Facts:
@@ -131,7 +126,6 @@ class LibvirtDomain(_Domain):
             )
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
-        del method
         if work.keep_running:
             raise UsageError("virsh save ends the domain", remedy="without --keep-running, then restore it")
         try:
@@ -145,11 +139,9 @@ class LibvirtDomain(_Domain):
             raise self._failed(host, "not saved", done)
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        del work, saved
         return self._restored(self._ask(host, "restore", str(images / STATE)), images, find_virsh_message)
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
-        del images, saved
         taken = self._ask(host, "domstate", self.domain).stdout.strip() in ("running", "paused")
         yield free_name(f"domain {self.domain}", taken, f"virsh shutdown {self.domain}")
 
@@ -203,17 +195,14 @@ class XenDomain(_Domain):
     moves_by: ClassVar = {Way.HOST: (Method.STREAM,)}
 
     def refuses(self, way: Way) -> Unavailable:
-        del way
         return Unavailable(
             reason="xl moves a domain to another host only", remedy="--to HOST, which runs Xen"
         )
 
     def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
-        del way, method, bandwidth
         return Unavailable(reason="xl migrate has no limit on its bandwidth", remedy="leave --bandwidth out")
 
     def require_programs(self, host: Host, work: Work) -> None:
-        del work
         if host.which("xl") is None:
             raise UnavailableError(
                 f"xl is not installed on {host.name}", remedy="boot Xen, and apt-get install xen-utils"
@@ -229,24 +218,20 @@ class XenDomain(_Domain):
         return Facts(memory=int(lines[1].split()[2]) << 20)
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
-        del method
         more = ["-c"] if work.keep_running else []
         done = host.run(["xl", "save", *more, self.domain, str(images / STATE)], timeout=SECONDS)
         if not done.ok:
             raise self._failed(host, "not saved", done)
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        del work, saved
         done = host.run(["xl", "restore", str(images / STATE)], timeout=SECONDS)
         return self._restored(done, images)
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
-        del images, saved
         taken = host.run(["xl", "domid", self.domain], timeout=ASK_SECONDS).ok
         yield free_name(f"domain {self.domain}", taken, f"xl shutdown {self.domain}")
 
     def migrate(self, host: Host, work: Work, target: Target, method: Method) -> MovedAway:
-        del method
         begin = time.monotonic()
         done = host.run(["xl", "migrate", self.domain, target.text], timeout=work.time_limit)
         total = time.monotonic() - begin

@@ -163,7 +163,6 @@ def script_on(host: Host, work: Work, images: Path) -> str:
 
 def exceeds_images(way: Way, method: Method, bandwidth: float) -> Unavailable | None:
     """Implement External.exceeds() for instances that are moved by images."""
-    del bandwidth
     if way is Way.DIRECTORY:
         return Unavailable(
             reason="CRIU writes images to a directory by itself, as fast as the disk takes them",
@@ -182,7 +181,6 @@ def refuses_images(way: Way, kind: str) -> Unavailable:
 
     kind: kind of the instance for the message, such as 'a container'.
     """
-    del way
     return Unavailable(reason=f"{kind} is not moved to a QEMU", remedy="--to with a directory or a host name")
 
 

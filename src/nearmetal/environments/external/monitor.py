@@ -66,7 +66,6 @@ class QemuProcess:
         """Do nothing: no other program is needed."""
 
     def inspect(self, host: Host) -> Facts:
-        del host
         require_qmp(self.socket)
         with Monitor(self.socket) as monitor:
             status = str(monitor.ask("query-status")["status"])
@@ -87,7 +86,6 @@ class QemuProcess:
         return Facts(memory=memory, processes=processes, guest=memory)
 
     def costs(self, method: Method) -> Costs:
-        del method
         return COSTS
 
     def needs(self, host: Host) -> Mapping[str, str]:
@@ -98,7 +96,6 @@ class QemuProcess:
             return own
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
-        del host, method
         with _settings_kept(self.socket, always=work.keep_running):
             try:
                 with Monitor(self.socket) as monitor:
@@ -117,13 +114,11 @@ class QemuProcess:
             raise WrittenError(f"{self.name} was written to a file; {why}") from e
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        del host, work, saved
         require_waiting(self.socket)
         restore(self.socket, images / STATE, SECONDS)
         return self.name
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
-        del images
         try:
             require_waiting(self.socket)
             with Monitor(self.socket) as monitor:
@@ -143,7 +138,6 @@ class QemuProcess:
             yield checked(f"{subject} of the guest", same, f"{before}, as it was", bad, _WAITS, unlike)
 
     def require_target(self, host: Host, target: Target) -> None:
-        del host
         if Path(target.text).absolute() == self.socket.absolute():
             raise UsageError("source and destination are the same QEMU", remedy=_WAITS)
         require_waiting(Path(target.text))

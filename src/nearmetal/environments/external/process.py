@@ -58,7 +58,6 @@ class ProcessTree(DumpedByCriu):
         work.criu(host)
 
     def inspect(self, host: Host) -> Facts:
-        del host
         found = fields_of(self.pid)
         if found is None or found[_STATE] == "Z":
             raise UsageError(f"there is no process {self.pid}", remedy="a PID of: ps -e")
@@ -73,15 +72,12 @@ class ProcessTree(DumpedByCriu):
         return Facts(memory=memory, processes=tuple(processes))
 
     def costs(self, method: Method) -> Costs:
-        del method
         return CRIU_COSTS
 
     def first(self, host: Host) -> int:
-        del host
         return self.pid
 
     def needs(self, host: Host) -> Mapping[str, str]:
-        del host
         return {"options": " ".join(self._options()), "pids": " ".join(map(str, tree(self.pid)))}
 
     def dump_command(self, host: Host, work: Work, dump: Dump) -> list[str]:
@@ -102,7 +98,6 @@ class ProcessTree(DumpedByCriu):
             host.run(["kill", "-KILL", *left], timeout=SECONDS)
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
-        del images
         pids = saved.own.get("pids", "").split()
         end = time.monotonic() + _FREE_SECONDS
         while (taken := _taken(host, pids)) and all(map(_ended, taken)) and time.monotonic() < end:

@@ -53,5 +53,4 @@ class WorkloadBase:
 
     def limited_to(self, seconds: float) -> Self:
         """Return the workload with this time limit for each run; unchanged if it has no time limit."""
-        del seconds
         return self

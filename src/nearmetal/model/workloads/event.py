@@ -226,7 +226,6 @@ class EventSubject(WorkloadBase):
 
     def processes(self, ranks: int) -> int:
         """Return 0, since it starts no processes of its own."""
-        del ranks
         return 0
 
     def count_in(self, design: Design) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
 from ...model.result import Analysis
 from ...model.study import Study
@@ -24,6 +25,12 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~])")
 def escape(text: str) -> str:
     """Escape a text so that Markdown shows it unchanged, on one line."""
     return _SPECIAL.sub(r"\\\1", one_line(text).replace("&", "&amp;"))
+
+
+def pipe_table(heads: Sequence[str], rows: Iterable[Sequence[str]], rule: str = "") -> str:
+    """Return a table. The line below its heads is `rule`, or '---' in every column."""
+    head, *lines = (f"| {' | '.join(map(escape, row))} |" for row in (heads, *rows))
+    return "\n".join((head, rule or f"| {' | '.join('---' for _ in heads)} |", *lines))
 
 
 def markdown_text(study: Study, analysis: Analysis, inside: InsideRecord = NOTHING) -> str:
@@ -61,27 +68,22 @@ def _nodes(study: Study, analysis: Analysis) -> list[str]:
         return []
     listed = "\n".join(f"- {escape(s)}." for s in said if s)
     rows = node_rows(study, analysis)
-    table = [HEADS, ["---"] * len(HEADS), *([escape(text) for text in row] for row in rows)]
-    lines = "\n".join(f"| {' | '.join(row)} |" for row in table)
-    return [f"## Nodes\n\n{listed}" + (f"\n\n{lines}" if rows else "")]
+    return [f"## Nodes\n\n{listed}" + (f"\n\n{pipe_table(HEADS, rows)}" if rows else "")]
 
 
 def _tables(group: ComparisonGroup) -> list[str]:
-    out = []
-    for column in group.columns:
-        rows = [
-            f"| {escape(line.label)} | {escape(line.baseline)} | {_cells(entry)} |"
-            for line, entry in group.entries(column)
-        ]
-        out.append(
-            f"## {escape(column.full)}\n\nagainst {escape(group.baseline.full)}\n\n"
-            "| metric | baseline | overhead | interval | n | verdict | likely cause |\n"
-            "|---|--:|--:|---|--:|---|---|\n" + "\n".join(rows)
+    heads = ("metric", "baseline", "overhead", "interval", "n", "verdict", "likely cause")
+    return [
+        f"## {escape(column.full)}\n\nagainst {escape(group.baseline.full)}\n\n"
+        + pipe_table(
+            heads,
+            [(line.label, line.baseline, *_cells(entry)) for line, entry in group.entries(column)],
+            rule="|---|--:|--:|---|--:|---|---|",
         )
-    return out
+        for column in group.columns
+    ]
 
 
-def _cells(e: Entry) -> str:
+def _cells(e: Entry) -> tuple[str, ...]:
     extra = f" ({e.difference.split(' [')[0]})" if e.difference else ""
-    fields = (e.overhead + extra, e.interval, e.n.removeprefix("n "), e.verdict, e.note)
-    return " | ".join(escape(f) for f in fields)
+    return e.overhead + extra, e.interval, e.n.removeprefix("n "), e.verdict, e.note

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ...model.result import Cell, Verdict
+from ...model.result import Cell, Verdict, theta_of
 from ...units import show_overhead
-from ..tables.answer import Answer, AnswerRow, ArmAnswer, figures, theta_of
+from ..tables.answer import Answer, AnswerRow, ArmAnswer, figures
 from ..tables.cells import bounded, margin_text
 from .markup import Markup, join, tag
 from .sections import CHIP

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...model.record import JsonValue, section
-from ...model.result import USAGE, Analysis, Cell, Verdict, deciding_cells
+from ...model.result import USAGE, Analysis, Cell, Verdict, deciding_cells, theta_of
 from ...model.study import Study
 from ...units import show, show_interval, show_overhead
 from ...workloads.kernels.registry import workload_title
@@ -18,7 +18,7 @@ from .floors import half_width, kind_of_work
 
 MOST_METRICS = 6
 """Maximum number of metrics of one workload that have rows of their own."""
-_WORDS = {
+ANSWER_WORDS: Mapping[Verdict, str] = {
     Verdict.SLOWER: "slower",
     Verdict.FASTER: "faster",
     Verdict.EQUIVALENT: "equal",
@@ -244,7 +244,7 @@ def _arm_answer(study: Study, arm: str, rows: Sequence[AnswerRow]) -> ArmAnswer:
         arm=arm,
         environment=side(study, arm).environment,
         where=_where(study, arm),
-        word=_WORDS[word],
+        word=ANSWER_WORDS[word],
         parts=_parts(deciding, [row for row in own if row not in deciding], arm, word),
     )
 
@@ -360,11 +360,6 @@ def _label_of(label: str, cells: Sequence[Cell], verdict: Verdict) -> str:
 def _largest(cells: Sequence[Cell], verdict: Verdict) -> Cell:
     """Return the cell with the largest effect among those with the verdict."""
     return max((c for c in cells if c.verdict is verdict), key=lambda c: abs(theta_of(c.overhead)))
-
-
-def theta_of(overhead: float) -> float:
-    """Return the logarithm of the ratio of times; infinite if a side did not finish."""
-    return math.log1p(overhead) if -1 < overhead < math.inf else math.copysign(math.inf, overhead)
 
 
 def absent_environments(provenance: Mapping[str, JsonValue]) -> dict[str, str]:

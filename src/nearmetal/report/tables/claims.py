@@ -21,7 +21,7 @@ from ..sheet import Grid
 from ..text import one_line
 from .beside import WHOLE, end_or_none
 from .cells import has_interval
-from .papers import claim_text
+from .papers import claim_json, claim_text
 from .profile import computation_shares
 
 
@@ -47,24 +47,16 @@ class ClaimHere:
         )
 
     def as_json(self) -> dict[str, JsonValue]:
-        a, c = self.answer, self.answer.claim
+        a = self.answer
+        claim = claim_json(a.claim)
         return {
-            "what": c.what,
-            "where": c.source,
-            "quantity": c.quantity.value,
-            "direction": c.direction.value,
-            "bound": c.bound.value if c.printed else None,
-            "printed": c.printed or None,
-            "workloads": list(c.workloads),
-            "above": list(c.above),
-            "arm": c.arm,
-            "baseline": c.baseline,
+            **{key: v for key, v in claim.items() if key not in ("part", "low", "high")},
             "held": a.held.value,
             "direction_held": a.direction.value,
             "each": {what: held.value for what, held in a.each},
             "reason": a.reason,
             "differs": self.differs,
-            "note": c.differs,
+            "note": a.claim.differs,
             "ours": [
                 {"workload": x.workload, "low": end_or_none(x.low), "high": end_or_none(x.high), "n": x.n}
                 for x in self.cells

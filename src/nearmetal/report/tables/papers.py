@@ -97,11 +97,11 @@ def paper_json(paper: Published, *, findings: bool) -> dict[str, JsonValue]:
             }
             for n in paper.numbers.values()
         ],
-        "claims": [_claim_json(c) for c in paper.claims],
+        "claims": [claim_json(c) for c in paper.claims],
     }
 
 
-def _claim_json(c: PaperClaim) -> dict[str, JsonValue]:
+def claim_json(c: PaperClaim) -> dict[str, JsonValue]:
     return {
         "what": c.what,
         "where": c.source,

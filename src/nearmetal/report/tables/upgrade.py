@@ -13,6 +13,7 @@ from ...model.result import Verdict
 from ...records.json_files import to_json
 from ...units import show, show_effect, show_overhead
 from ..text import first_of, one_line, plural
+from .answer import ANSWER_WORDS
 from .cells import SYMBOLS, counted_by_reason, label_text
 from .emulation import emulation_sentences
 from .roofs import share_figure
@@ -34,12 +35,6 @@ If any other property differs, the sides cannot be compared directly.
 """
 MOST_EFFECTS = 3
 """Maximum number of metrics of one arm in a sentence."""
-_COUNTED = {
-    Verdict.SLOWER: "slower",
-    Verdict.FASTER: "faster",
-    Verdict.EQUIVALENT: "equal",
-    Verdict.NONE: "undecided",
-}
 _ORDER = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT, Verdict.NONE, Verdict.EQUIVALENT)
 
 
@@ -166,7 +161,7 @@ def _row(c: StateCell) -> UpgradeRow:
 
 def more_text(rows: Sequence[UpgradeRow]) -> str:
     """Return a summary of the rows that are not shown: '14 rows more (12 equal, 2 undecided)'."""
-    counts = {words: sum(r.cell.verdict is v for r in rows) for v, words in _COUNTED.items()}
+    counts = {words: sum(r.cell.verdict is v for r in rows) for v, words in ANSWER_WORDS.items()}
     each = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
     return f"{plural(len(rows), 'row')} more ({each})"
 
