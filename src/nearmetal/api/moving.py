@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +33,7 @@ from ..environments.external import (
     find_external,
     remove_images,
     require_new,
+    restore_line,
     sizes_of,
     write_begun,
     write_images,
@@ -389,7 +389,7 @@ def _again(images: Path, there: ImagesThere | None) -> str:
     copy = ""
     if there is not None and there.kept:
         copy = f"copy what is in {there.remote.name}:{there.path} there too, then "
-    return f"{copy}nearmetal restore {shlex.quote(str(images))}"
+    return f"{copy}{restore_line(images)}"
 
 
 def _images_of(target: Target, how: How, plan: MovePlan) -> Path:

@@ -15,6 +15,7 @@ from .contract import (
     Way,
     Work,
     WrittenError,
+    restore_line,
 )
 from .dumping import require_way, write_images
 from .names import KINDS, find_external, named

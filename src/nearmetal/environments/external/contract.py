@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -20,6 +21,11 @@ SECONDS = 600.0
 """Default time limit of a program that checkpoints, restores or moves an instance, in seconds."""
 ASK_SECONDS = 30.0
 """Time limit of a program that only queries or changes a state, in seconds."""
+
+
+def restore_line(images: Path) -> str:
+    """Return the command that restores an instance from a directory."""
+    return f"nearmetal restore {shlex.quote(str(images))}"
 
 
 class WrittenError(RunError):

@@ -19,7 +19,7 @@ from ..libvirt.daemon import ask as ask_libvirt
 from ..libvirt.daemon import find_virsh_message, usual_uri
 from ..libvirt.migrate import MOVE_OPTIONS
 from .containers import require_program
-from .contract import ASK_SECONDS, SECONDS, Facts, MovedAway, Saved, Target, Way, Work
+from .contract import ASK_SECONDS, SECONDS, Facts, MovedAway, Saved, Target, Way, Work, restore_line
 from .dumping import free_name
 from .surroundings import Finding
 
@@ -62,7 +62,7 @@ class _Domain:
         find: as in Completed.failure().
         Raises RunError if it has failed.
         """
-        remedy = f"the image is whole; mend the reason, then: nearmetal restore {images}"
+        remedy = f"the image is whole; mend the reason, then: {restore_line(images)}"
         done.require(f"domain {self.domain} is not restored", remedy=remedy, find=find)
         return self.name
 

@@ -16,7 +16,7 @@ from ..contract import Unavailable
 from ..criu import DUMP_LOG, RESTORE_LOG, script, write_rounds
 from ..criu_images import first_error
 from ..moving import Criu, Dump
-from .contract import Dumps, Saved, Way, Work, WrittenError
+from .contract import Dumps, Saved, Way, Work, WrittenError, restore_line
 from .surroundings import Finding, checked
 
 BY_IMAGES = (Method.CRIU, Method.CRIU_PRECOPY)
@@ -112,7 +112,7 @@ def not_restored(what: str, host: Host, done: Completed, images: Path) -> RunErr
     return RunError(
         f"{what} on {host.name}: {first_error(log) or done.failure()}",
         where=str(log),
-        remedy=f"the images are whole; mend the reason, then: nearmetal restore {images}",
+        remedy=f"the images are whole; mend the reason, then: {restore_line(images)}",
     )
 
 
