@@ -26,7 +26,7 @@ test-vm: setup-test
 	  $(addprefix tests/contract/test_,guests.py guests_network.py libvirt_guests.py) \
 	  $(addprefix tests/system/test_,guests_run.py guest_faults.py) -q $(ARGS)
 
-# Checkpoints and moves: methods x backends, then with faults in the middle. Forty minutes on two cores.
+# Checkpoints and moves: methods x backends, then with faults in the middle. An hour on two cores.
 test-lifecycle: setup-test
 	$(PYTHON) -m pytest $(addprefix tests/unit/test_,lifecycle_table.py job_move_parts.py) \
 	  $(addprefix tests/contract/test_,checkpoints.py migration.py libvirt_moves.py monitor.py job_ranks.py) \
