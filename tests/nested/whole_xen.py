@@ -8,7 +8,6 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.nested.inside import booted, built_image, carried_disk, nearmetal, whole_kernel
@@ -92,45 +91,13 @@ workloads:
     dirty_rate: 1 MiB/s
 design: {{baseline: vm, mode: plain, margin: 10 %, seed: 1, max_time: 50 min}}
 """
-JOBS = """\
-name: nested-xen-jobs
-question: does it work? (every figure is of an emulator)
-environments:
-  vm:
-    backend: xen
-    image: debian-mpi
-    attachment: veth-bridge
-    placements: [1x1]
-    guest: {{memory: 128 MiB, vcpus: 1, kernel: {kernel}, boot_timeout: 30 min}}
-    xen: {{type: pvh}}
-placements:
-  1x1: {{instances: 1, tasks: 1}}
-workloads:
-  rank:
-    subject: migrate
-    of: rank
-    ranks: 2
-    method: precopy
-    count: 1
-    working_set: 1 MiB
-    dirty_rate: 1 MiB/s
-  job:
-    subject: migrate
-    of: job
-    ranks: 2
-    method: offline
-    count: 1
-    working_set: 1 MiB
-    dirty_rate: 1 MiB/s
-design: {{baseline: vm, mode: plain, margin: 10 %, seed: 1, max_time: 50 min, mpi: openmpi}}
-"""
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outer]:
     """A dom0 with nearmetal and the study in it."""
     image, top = built_image(IMAGE), tmp_path_factory.mktemp("whole")
-    studies = {"study.yaml": STUDY, "moves.yaml": MOVES, "jobs.yaml": JOBS}
+    studies = {"study.yaml": STUDY, "moves.yaml": MOVES}
     for name, text in studies.items():
         (top / name).write_text(text.format(kernel=whole_kernel()))
     carry, machine = top / "carry", top / "machine"
@@ -153,7 +120,12 @@ def test_mpi_over_guests_is_weighed(whole: Outer) -> None:
 
 
 def test_a_guest_moves_between_two_addresses_of_its_network(whole: Outer) -> None:
-    trials = trials_of(whole, "moves")
+    results = "/written/moves"
+    words = ["run", "/carried/moves.yaml", "--results", results, "--max-blocks", "1", "--json"]
+    nearmetal(whole, words, timeout=3000)
+    assert not guests_of(whole)
+    lines = whole.do("sh", "-c", f"cat {results}/*/trials/*.jsonl").splitlines()
+    trials = [json.loads(line) for line in lines]
     assert {t["arm"].partition("/")[0] for t in trials} == {"vm-offline", "vm-precopy"}
     for trial in trials:
         assert trial["status"] == "ok", trial
@@ -162,29 +134,6 @@ def test_a_guest_moves_between_two_addresses_of_its_network(whole: Outer) -> Non
         assert min(rows["silence"]["values"]) > 0 and min(rows["stopped"]["values"]) > 0
         assert rows["total"]["verification"]["wrong_pages"] == 0
         assert min(rows["sent"]["values"]) >= 128 << 20
-
-
-def test_ranks_of_a_job_move_alone_and_all_together(whole: Outer) -> None:
-    trials = trials_of(whole, "jobs")
-    moved: dict[str, Any] = {}
-    for trial in trials:
-        assert trial["status"] == "ok", trial
-        moved |= {r["workload"]: (r, trial["facts"]) for r in trial["rows"] if r["metric"] == "total"}
-    assert set(moved) == {"rank", "job"}
-    for of, (total, facts) in moved.items():
-        assert facts[of]["of"] == of and len(facts[of]["moves"]) == 1
-        verified = total["verification"]
-        assert verified["passes"] >= 2 and verified["wrong_pages"] == verified["wrong_messages"] == 0
-
-
-def trials_of(dom0: Outer, study: str) -> list[dict[str, Any]]:
-    """The trials of one round of a study that was carried into a dom0."""
-    results = f"/written/{study}"
-    words = ["run", f"/carried/{study}.yaml", "--results", results, "--max-blocks", "1", "--json"]
-    nearmetal(dom0, words, timeout=3000)
-    assert not guests_of(dom0)
-    lines = dom0.do("sh", "-c", f"cat {results}/*/trials/*.jsonl").splitlines()
-    return [json.loads(line) for line in lines]
 
 
 def guests_of(dom0: Outer) -> list[str]:
