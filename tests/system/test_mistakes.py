@@ -41,7 +41,7 @@ def here(tmp_path: Path) -> Path:
 
 
 def environments_timed(cwd: Path) -> set[str]:
-    """The environments of which the records of the runs below cwd hold a wall time.
+    """The environments that have a wall time in the records of the only run below cwd.
 
     Unlike the cells of a result, which need several rounds, one round on a busy machine gives it.
     """
