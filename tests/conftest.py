@@ -1,8 +1,8 @@
 """What all suites share: the two parts of the tests, and one real image, built once in a session.
 
 `make test` runs the part "core" and `make test-all` the part "more", which is everything else but the long
-part "apart": make test-lifecycle and make test-cluster run that. A test belongs to the part of the nearest
-marker `core`, `more` or `apart` on itself, its class or its file; without one, to "core".
+part "apart": make test-lifecycle, make test-cluster and make test-xen run that. A test belongs to the part of
+the nearest marker `core`, `more` or `apart` on itself, its class or its file; without one, to "core".
 """
 
 from __future__ import annotations

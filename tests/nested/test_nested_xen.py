@@ -147,6 +147,7 @@ def test_a_pv_guest_is_pinned_weighed_counted_and_moved(dom0: Outer, parts: Part
     assert not [f for f in dom0.do("ls", "/var/tmp").split() if f.startswith(LABEL)]
 
 
+@pytest.mark.apart
 def test_a_pvh_guest_moves_by_every_method_and_goes_on_where_a_move_fails(
     dom0: Outer, parts: Parts, tmp_path: Path
 ) -> None:

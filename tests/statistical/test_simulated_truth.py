@@ -80,7 +80,9 @@ def test_primary_interval_misses_at_most_alpha(name: str, schedule: Schedule) ->
 
 
 @pytest.mark.parametrize("name", ["iid", "t with 1.5 df", "60 % ties"])
-@pytest.mark.parametrize("ends", [1, 3, 12])
+@pytest.mark.parametrize(
+    "ends", [pytest.param(1, marks=pytest.mark.more), 3, pytest.param(12, marks=pytest.mark.more)]
+)
 def test_closing_looks_anywhere_keep_alpha(name: str, ends: int) -> None:
     """Runs that end, and are resumed, after numbers of blocks that do not depend on the data."""
     rng = np.random.default_rng(20261122)

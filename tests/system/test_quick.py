@@ -276,6 +276,7 @@ def test_a_reader_that_has_gone_ends_it_quietly(here: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.more
 def test_quick_as_a_whole_is_killed_and_resumed(tmp_path: Path) -> None:
     """With the time that it usually takes; with more where a busy machine measures no block in that."""
     times = iter(("90s", "15m", "60m"))
