@@ -181,7 +181,7 @@ def test_a_dry_run_of_calibrate_finds_too_few_cpus_as_the_run_does(here: Path) -
     assert planned.returncode == 2 and "needs 2 CPUs" in planned.stderr
 
 
-@pytest.mark.parametrize("line", ["try SLOW --time 5s", "calibrate --time 6s"])
+@pytest.mark.parametrize("line", ["try SLOW --time 5s", "calibrate --time 1s"])
 def test_a_margin_that_is_given_before_the_data_is_that_of_the_study(line: str, here: Path) -> None:
     place = f"margin {line.split()[0]}"
     code, said = ended(f"{line} --margin '7 %' --results '{place}'", here)
@@ -189,3 +189,5 @@ def test_a_margin_that_is_given_before_the_data_is_that_of_the_study(line: str, 
     studies = [run.read_text() for run in (here / place).glob("*/study.yaml")]
     assert len(studies) == (1 if line.startswith("try") else 3)
     assert all("margin: 7 %" in text for text in studies)
+    if line.startswith("calibrate"):
+        assert code == 1 and "nothing was checked" in said

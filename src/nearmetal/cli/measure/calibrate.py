@@ -43,24 +43,34 @@ def calibrate(*, options: RunOptions) -> int:
         return ExitCode.DONE
     checks: list[PlantedCheck] = []
     directories: list[str] = []
+    unchecked: list[str] = []
     for name, mode, share in CALIBRATION:
         study = changed(study_from(name, options.seed, complain), options)
         assert study.design.max_time is not None, "--time has a default"
         design = replace(study.design, mode=mode, max_time=study.design.max_time * share)
         study = replace(study, design=design)
         with View(quiet=options.json) as view:
-            outcome = measured(study, order_of(options, study_text(study)), view)
+            order = order_of(options, study_text(study))
+            order = replace(order, longer=f"this part gets {100 * share:.0f} % of --time, of which")
+            outcome = measured(study, order, view)
         if outcome.interrupted or outcome.directory is None:
             return finish(outcome, options)
         found = analysed(outcome.directory, quiet=options.json)
         write_report(found)
         outcome.directory.close()
         directories.append(str(outcome.directory.path))
-        checks += judge(found.study, found.analysis, mode)
-    passed = all(c.passed for c in checks)
+        own = judge(found.study, found.analysis, mode)
+        unchecked += [] if own else [str(outcome.directory.path)]
+        checks += own
+    passed = not unchecked and all(c.passed for c in checks)
     if options.json:
         print_json({"passed": passed, "checks": [c.as_json() for c in checks], "results_dirs": directories})
     else:
-        print(table(checks, 1 - study.design.confidence))
+        if checks:
+            print(table(checks, 1 - study.design.confidence))
+        if unchecked:
+            complain(
+                f"nothing was checked in {', '.join(unchecked)}: no round ended in time; next: a longer --time"
+            )
         print("Reports: " + ", ".join(f"{d}/report.html" for d in directories))
     return ExitCode.DONE if passed else ExitCode.FINDING
