@@ -69,8 +69,7 @@ def calibrate(*, options: RunOptions) -> int:
         if checks:
             print(table(checks, 1 - study.design.confidence))
         if unchecked:
-            complain(
-                f"nothing was checked in {', '.join(unchecked)}: no round ended in time; next: a longer --time"
-            )
+            where = ", ".join(unchecked)
+            complain(f"nothing was checked in {where}: no round ended in time; next: a longer --time")
         print("Reports: " + ", ".join(f"{d}/report.html" for d in directories))
     return ExitCode.DONE if passed else ExitCode.FINDING
