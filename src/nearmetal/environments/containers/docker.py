@@ -28,8 +28,8 @@ from ..program import (
     ProgramInstance,
     entered_by_call,
     first_report,
+    program_instance,
     shared_memory_size,
-    started_instance,
 )
 from .docker_daemon import COMMAND_TIMEOUT, cgroup_driver, container, remove, socket_is_there
 from .docker_image import FRESH, look_at, overlays, skeleton_image
@@ -100,7 +100,8 @@ class Docker(ProgramBackend):
             enter = entered_by_call(
                 tools, request, report.directory, ["docker", "exec", "--interactive", request.label]
             )
-            yield started_instance(request, run, begin, groups or cgroups.of_process(run.pid), enter)
+            own = groups or cgroups.of_process(run.pid)
+            yield program_instance(request, run.pid, run.phases(begin), own, enter)
 
     seated = staticmethod(in_seat)
     remove_kept = staticmethod(remove)

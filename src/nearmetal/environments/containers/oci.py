@@ -29,8 +29,8 @@ from ..program import (
     end_payload,
     entered_by_call,
     first_report,
+    program_instance,
     running,
-    started_instance,
 )
 from .wrapped import ProgramBackend, all_binds, state_of
 
@@ -92,7 +92,7 @@ class OciBackend(ProgramBackend):
             run_words = ready.placed.command("run", "--bundle", str(ready.inner.scratch), request.label)
             argv = [*ready.around, *run_words]
             with running(host, ready.inner, ready.report, argv) as run, end_payload(run):
-                yield started_instance(request, run, begin, ready.groups, ready.enter())
+                yield program_instance(request, run.pid, run.phases(begin), ready.groups, ready.enter())
 
 
 def bundle(
@@ -379,14 +379,7 @@ def _restoring(
             last.callback(_remove_groups, request)
 
         def instance(pid: int, phases: Mapping[str, float]) -> ProgramInstance:
-            return ProgramInstance(
-                label=request.label,
-                hostname=request.hostname,
-                pid=pid,
-                phases=phases,
-                cgroups=ready.groups,
-                enter=ready.enter(),
-            )
+            return program_instance(request, pid, phases, ready.groups, ready.enter())
 
         # The start of a runtime and its check of CRIU's version take 20 to 50 ms: with lazy pages too.
         yield EarlyRestore(host, request, partial(_restore_argv, criu, ready), instance, first, lazily=True)

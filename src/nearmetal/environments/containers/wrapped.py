@@ -29,7 +29,6 @@ from ..instance import (
     make_instance,
     missing_tools,
     require_fitting,
-    seconds,
 )
 from ..probe import probe_as_user
 from ..program import FirstReport, first_report, running
@@ -154,8 +153,7 @@ class Started:
     """A container program that runs its payload, nm-init.
 
     pid: PID of nm-init on the machine.
-    phases: as phases of contract.Instance; 'program' is the time from the start of the program to the first
-        instruction of nm-init.
+    phases: as phases of contract.Instance.
     """
 
     given: Wrapped
@@ -201,15 +199,7 @@ def started(
         running(host, given.request, given.report, [*given.prefix, *program(given)], find=find) as run,
     ):
         awaited(run.pid)
-        yield Started(
-            given=given,
-            pid=run.pid,
-            phases={
-                "prepare": seconds(begin, run.begun),
-                "program": seconds(run.begun, run.first),
-                "first_instruction": seconds(begin, run.first),
-            },
-        )
+        yield Started(given=given, pid=run.pid, phases=run.phases(begin))
 
 
 @contextmanager
