@@ -95,10 +95,7 @@ class Namespaces(criu_of.RestoresByCriu):
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
-        try:
-            mounts = Path(f"/proc/{instance.pid}/mountinfo").read_text()
-        except OSError as e:
-            raise RunError(f"no checkpoint: the first process of the instance has ended: {e.strerror}") from e
+        mounts = criu_of.mounts_of(instance.pid)
         points = criu_of.external_mounts(mounts, own_network=own_network(request))
         (dump.images / MOUNTS).write_text("\n".join(points))
         more = [*criu_of.external_options(points), *connection_options(request, dump.images)]

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...errors import RunError
 from ...host import Host, cgroups, runtime
 from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
@@ -322,11 +321,8 @@ def _group_mounts(pid: int, images: Path) -> Sequence[str]:
 
     Raises RunError if the instance has ended.
     """
-    try:
-        mounts = Path(f"/proc/{pid}/mountinfo").read_text()
-    except OSError as e:
-        raise RunError(f"no checkpoint: the first process of the instance has ended: {e.strerror}") from e
-    kinds = ((line.split(), line.partition(" - ")[2].split()) for line in mounts.splitlines())
+    mounts = criu_of.mounts_of(pid).splitlines()
+    kinds = ((line.split(), line.partition(" - ")[2].split()) for line in mounts)
     points = [words[4] for words, (kind, *_) in kinds if kind.startswith("cgroup")]
     (images / _GROUP_MOUNTS).write_text("\n".join(points))
     return points
