@@ -86,19 +86,21 @@ def entered_by_call(
     return (*inside, *program, *outside[:-1], "--call", "{}", "--")
 
 
-def in_groups(tools: Tools, groups: Mapping[str, Path], label: str, argv: Sequence[str]) -> list[str]:
+def in_groups(
+    tools: Tools, groups: Mapping[str, Path], label: str, argv: Sequence[str], cpus: Sequence[int] = ()
+) -> list[str]:
     """Return the command line that runs a program on the machine, outside of instances, in these control
     groups. The program is killed when its parent dies.
 
     groups: directory by controller.
+    cpus: CPUs that it may use; empty for no restriction.
     """
-    directories = [w for d in cgroups.unique(groups) for w in ("--cgroup", str(d))]
-    return [
-        *(tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", label),
-        *directories,
-        "--",
-        *argv,
-    ]
+    words = [tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", label]
+    if cpus:
+        words += ["--cpus", ",".join(map(str, cpus))]
+    for directory in cgroups.unique(groups):
+        words += ["--cgroup", str(directory)]
+    return [*words, "--", *argv]
 
 
 def read_log(file: Path) -> str:

@@ -148,7 +148,7 @@ def _restored(
 
     begin = time.monotonic_ns()
     words = _checkpointing(tools, request, criu, images, "--restore", "--foreground")
-    argv = [*restorer(tools, request, ()), *given.prefix, *words]
+    argv = [*restorer(tools, request, {}), *given.prefix, *words]
     with restoring_from(host, request, argv, images, pid_of=restored_pid) as pid:
         cgroups.thaw(pid, request.place)  # CRIU restores the state in which it found the group
         phases = {"restore": seconds(begin, time.monotonic_ns())}

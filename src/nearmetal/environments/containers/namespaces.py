@@ -8,7 +8,7 @@ and control groups if they can be made. It runs as root, or inside a user namesp
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -115,7 +115,7 @@ class Namespaces(criu_of.RestoresByCriu):
             def instance(pid: int, phases: Mapping[str, float]) -> BoxInstance:
                 return make_instance(tools, request, pid=pid, namespaces_of=pid, groups=groups, phases=phases)
 
-            argv = partial(_restore_argv, tools, criu, request, cgroups.unique(groups))
+            argv = partial(_restore_argv, tools, criu, request, groups)
             yield EarlyRestore(host, request, argv, instance, kept)
 
 
@@ -154,7 +154,7 @@ def _restore_argv(
     tools: Tools,
     criu: Criu,
     request: InstanceRequest,
-    groups: Sequence[Path],
+    groups: Mapping[str, Path],
     images: Path,
     hold: Path | None,
 ) -> list[str]:

@@ -391,7 +391,7 @@ def _restore_argv(criu: Criu, ready: _Prepared, images: Path, hold: Path | None)
     if request.lazy:
         more.append("--lazy-pages")
     return [
-        *restorer(placed.tools, request, ()),
+        *restorer(placed.tools, request, {}),
         *ready.around,
         *placed.checkpointing(criu, "restore", images, *more, hold=None if waits else hold),
         request.label,
