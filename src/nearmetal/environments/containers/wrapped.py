@@ -243,8 +243,14 @@ class ProgramBackend(Backend):
             return missing
         if host.which(self.program) is None:
             return Unavailable(reason=f"{self.program} is not installed", remedy=self.remedy)
+        version = self._version(host)
+        if isinstance(version, Unavailable):
+            return version
+        return probe_as_user(self, host, tools, version=version, notes=group_notes())
+
+    def _version(self, host: Host) -> str | Unavailable:
+        """Return the name of the installed program and its version, or why it cannot be used."""
         # ch-run does not even print its version without $USER.
         answer = host.run([self.program, "--version"], timeout=VERSION_TIMEOUT, env={"USER": "root"})
         number = re.search(r"\d+(\.\d+)+", answer.stdout + answer.stderr)
-        version = f"{self.program} {number[0]}" if number else self.program
-        return probe_as_user(self, host, tools, version=version, notes=group_notes())
+        return f"{self.program} {number[0]}" if number else self.program
