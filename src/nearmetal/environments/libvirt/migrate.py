@@ -26,8 +26,8 @@ from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from ..moving import Moved, MoveRequest
 from ..program import in_groups, read_log, read_pid
 from ..qemu.argv import GuestPlan, Sockets
-from ..qemu.guest import pin, require_program
-from ..qemu.migrate import QemuGuest, ended
+from ..qemu.guest import QemuGuest, pin, require_program
+from ..qemu.migrate import ended
 from ..qemu.migrate import unmovable as unmovable_by_qemu
 from ..qemu.moving import CHANNELS, LAST_SECONDS, MoveProgress
 from .daemon import QUIET, Daemon, ask, destroy, elsewhere, find_virsh_message, virsh_argv

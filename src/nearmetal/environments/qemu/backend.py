@@ -41,7 +41,7 @@ from .guest import (
     PROBE_SECONDS,
     PROGRAM,
     REMEDY,
-    Booted,
+    QemuGuest,
     accelerator_of,
     pin,
     place_of_request,
@@ -52,7 +52,7 @@ from .guest import (
     settings_of,
     wire_of,
 )
-from .migrate import METHODS, QemuGuest, migrated, sampled, unmovable, with_plan
+from .migrate import METHODS, migrated, sampled, unmovable
 from .moving import EVERY_CAPABILITY, START_COSTS, configure
 from .qmp import Monitor
 from .restore import TEMPLATE_PLACE, checkpoint, restore, restored_phases, save, woken
@@ -119,9 +119,7 @@ class Qemu:
             with Monitor(sockets.qmp) as monitor:
                 threads = monitor.threads()
             pin(threads, request)
-            guest = Booted(plan=vm.plan, process=vm.process, threads=threads, phases=phases, ahead=ahead)
-            ready = ready_instance(host, tools, request, groups, guest)
-            yield with_plan(ready, vm.plan, request)
+            yield ready_instance(host, tools, request, groups, vm.plan, vm.process, threads, phases, ahead)
 
     moves_by = METHODS
     costs = START_COSTS

@@ -258,45 +258,55 @@ def pin(threads: Sequence[int], request: InstanceRequest) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Booted:
-    """A guest that has booted, so that its agent answers.
+class QemuGuest(GuestInstance):
+    """A running guest that can be moved.
+
+    plan: the plan of its QEMU, from which a second QEMU can be started.
+    request: the request for the place at which it runs now.
+    """
+
+    plan: GuestPlan
+    request: InstanceRequest
+
+
+def ready_instance(
+    host: Host,
+    tools: Tools,
+    request: InstanceRequest,
+    groups: Mapping[str, Path],
+    plan: GuestPlan,
+    process: Process,
+    threads: tuple[int, ...],
+    phases: Mapping[str, float],
+    ahead: Clocks,
+) -> QemuGuest:
+    """Return the instance object for a booted guest, whose agent answers. Before, run a first command in it,
+    whose duration becomes a phase, and copy the binds into it that it does not see otherwise.
 
     process: process of QEMU.
     threads: thread IDs of its vCPUs on the machine, in the order of the vCPUs.
     phases: seconds by step of its start.
     ahead: offsets of its clocks from those of the machine.
-    """
-
-    plan: GuestPlan
-    process: Process
-    threads: tuple[int, ...]
-    phases: Mapping[str, float]
-    ahead: Clocks
-
-
-def ready_instance(
-    host: Host, tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], guest: Booted
-) -> GuestInstance:
-    """Return the instance object for a booted guest. Before, run a first command in it, whose duration
-    becomes a phase, and copy the binds into it that it does not see otherwise.
 
     Raises RunError if one of these steps fails.
     """
-    sockets = guest.plan.sockets
-    instance = GuestInstance(
+    sockets = plan.sockets
+    instance = QemuGuest(
         label=request.label,
         hostname=request.hostname,
-        pid=guest.process.pid,
-        phases={**guest.phases, **first_command(sockets.agent)},
+        pid=process.pid,
+        phases={**phases, **first_command(sockets.agent)},
         cgroups=groups,
         enter=entered_guest(tools, sockets.agent),
         host=host,
         tools=tools,
         socket=sockets.agent,
         scratch=sockets.directory,
-        process=guest.process,
-        ahead=guest.ahead,
-        threads=guest.threads,
+        process=process,
+        ahead=ahead,
+        threads=threads,
+        plan=plan,
+        request=request,
     )
     binds = [b for b in request.binds if _is_hidden(b, tools, require_base(request))]
     if binds:

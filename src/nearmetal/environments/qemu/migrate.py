@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -22,36 +22,19 @@ from ...model.environments.guest import DiskFormat, GuestSettings, MachineType
 from ...model.environments.image import HOST
 from ...model.study import Environment
 from ..contract import Instance, InstanceRequest, Tools, Unavailable
-from ..guests.guest import GuestInstance, console_words, ended_words, how_far
+from ..guests.guest import console_words, ended_words, how_far
 from ..guests.moves import first_answer, moved_as, not_carried, not_moved, phases_of
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from ..moving import Moved, MoveRequest
 from ..program import read_log
-from .argv import GuestPlan, Sockets, qemu_argv
-from .guest import FORGETS_WRITES, pin, require_program
+from .argv import Sockets, qemu_argv
+from .guest import FORGETS_WRITES, QemuGuest, pin, require_program
 from .moving import CAPABILITIES, MoveProgress, give_up, move
 from .qmp import Monitor, registers
 
 METHODS = tuple(CAPABILITIES)
 _DYING = 0.2
 """Seconds that a QEMU process is given to end after its monitor has closed the connection."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class QemuGuest(GuestInstance):
-    """A running guest that can be moved.
-
-    plan: the plan of its QEMU, from which a second QEMU can be started.
-    request: the request for the place at which it runs now.
-    """
-
-    plan: GuestPlan
-    request: InstanceRequest
-
-
-def with_plan(guest: GuestInstance, plan: GuestPlan, request: InstanceRequest) -> QemuGuest:
-    own = {f.name: getattr(guest, f.name) for f in fields(GuestInstance)}
-    return QemuGuest(**own, plan=plan, request=request)
 
 
 def sampled(instance: Instance) -> PageSample:
