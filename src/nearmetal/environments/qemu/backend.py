@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,15 +14,13 @@ from ...errors import UnavailableError
 from ...host import Host, Process, runtime
 from ...host.facts.provenance import cpu_flags
 from ...host.guest_line import Clocks, Hello
-from ...host.processes.running import running_program
 from ...lifecycle import Method
 from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
-from ...model.environments.guest import Accelerator, GuestSettings, Nic, StartFrom
+from ...model.environments.guest import Accelerator, GuestSettings, StartFrom
 from ...model.study import Attachment, Environment
 from ...model.workloads.event import DOWNTIME_LIMIT
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
 from ..guests.guest import (
-    HYPERVISOR_LOG,
     GuestInstance,
     GuestInterface,
     boot_phases,
@@ -30,13 +28,11 @@ from ..guests.guest import (
     require_base,
 )
 from ..guests.needs import require_memory
-from ..guests.tap import tap_argv
 from ..instance import CONTROLLERS, control_groups
 from ..moving import Moved, MoveRequest
-from ..program import in_groups
 from . import qmp
-from .argv import GuestPlan, qemu_argv
-from .boot import booted, gone
+from .argv import GuestPlan
+from .boot import booted, gone, running
 from .guest import (
     PROBE_SECONDS,
     PROGRAM,
@@ -134,7 +130,7 @@ class Qemu:
             raise UnavailableError(
                 f"{instance.label} is no guest that QEMU was started for directly", remedy="backend: qemu"
             )
-        return migrated(host, tools, instance, request, _running)
+        return migrated(host, tools, instance, request)
 
     def enable_moves(self, instance: Instance) -> None:
         """See moving.EnablesMoves."""
@@ -197,8 +193,7 @@ def _launched(
     )
     with how as plan:
         begun = time.monotonic_ns()
-        argv = qemu_argv(require_program(host), plan)
-        with _running(host, tools, request, groups, argv, state) as process:
+        with running(host, tools, request, groups, plan) as process:
             yield _Machine(plan=plan, process=process, begun=begun)
 
 
@@ -226,27 +221,3 @@ def _prepare(
 def _booted(vm: _Machine, state: Path, settings: GuestSettings) -> tuple[Hello, Clocks]:
     sockets = vm.plan.sockets
     return booted(vm.process, sockets.agent, state, settings, partial(qmp.registers, sockets.qmp))
-
-
-@contextmanager
-def _running(
-    host: Host,
-    tools: Tools,
-    request: InstanceRequest,
-    groups: Mapping[str, Path],
-    argv: Sequence[str],
-    state: Path,
-) -> Iterator[Process]:
-    """Run QEMU, and kill it on exit. If the request has a seat, `nm-box tap` connects QEMU to the seat's
-    network.
-
-    argv: command line of QEMU.
-    state: directory for QEMU's log.
-    """
-    if request.seat is not None:
-        vhost = settings_of(request).nic is Nic.VHOST
-        tap = tap_argv(tools, request.seat, request.environment.attachment, vhost=vhost)
-        argv = [*tap, "--", *argv]
-    argv = in_groups(tools, groups, request.label, argv)
-    with running_program(host, argv, request.label, state / HYPERVISOR_LOG) as process:
-        yield process
