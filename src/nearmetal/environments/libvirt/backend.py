@@ -31,7 +31,6 @@ from ..qemu.guest import (
     ready_instance,
     require_program,
     settings_of,
-    wire_of,
 )
 from ..qemu.migrate import sampled
 from ..qemu.moving import EVERY_CAPABILITY
@@ -128,7 +127,6 @@ class Libvirt:
                     state=state,
                     accelerator=accelerator,
                     place=place,
-                    wire=wire_of(request),
                 )
             )
             card = stack.enter_context(tap(host, request.label)) if request.seat is not None else ""

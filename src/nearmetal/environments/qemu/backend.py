@@ -46,7 +46,6 @@ from .guest import (
     ready_instance,
     require_program,
     settings_of,
-    wire_of,
 )
 from .migrate import METHODS, migrated, sampled, unmovable
 from .moving import EVERY_CAPABILITY, START_COSTS, configure
@@ -188,7 +187,6 @@ def _launched(
         state=state,
         accelerator=accelerator,
         place=place,
-        wire=wire_of(request),
         incoming=saved is not None,
     )
     with how as plan:

@@ -30,7 +30,7 @@ from ..guests.guest import (
 from ..guests.kvm import kvm_answer
 from ..guests.tap import USER_PLACE, taken_place
 from ..instance import START_TIMEOUT, group_notes, missing_tools
-from .argv import AGENT, CONSOLES, GuestPlan, Sockets, Wire
+from .argv import AGENT, GuestPlan, Sockets, Wire
 from .disks import own_disks
 from .files import file_server
 from .restore import TEMPLATE
@@ -147,12 +147,6 @@ def place_of_request(host: Host, tools: Tools, request: InstanceRequest) -> Gues
     return USER_PLACE if attachment is Attachment.USER else None
 
 
-def wire_of(request: InstanceRequest) -> Wire:
-    """Return what the guest's network card is connected to."""
-    user = request.environment.attachment is Attachment.USER
-    return Wire.TAP if request.seat is not None else Wire.USER if user else Wire.NOTHING
-
-
 @contextmanager
 def planned(
     host: Host,
@@ -163,7 +157,6 @@ def planned(
     state: Path,
     accelerator: Accelerator,
     place: GuestInterface | None,
-    wire: Wire,
     incoming: bool = False,
 ) -> Iterator[GuestPlan]:
     """Run the helper processes of a guest until exit, and yield the plan for its QEMU.
@@ -172,13 +165,13 @@ def planned(
     virtiofsd.
     state: directory of the instance for sockets and logs.
     place: network interface of the guest; None for a guest without one.
-    wire: what the interface is connected to.
     incoming: whether QEMU waits for the state of a guest instead of booting.
 
     Raises UnavailableError if this machine lacks something that the guest needs.
     Raises RunError if a process does not start or a disk cannot be created.
     """
     base, settings = require_base(request), settings_of(request)
+    user = request.environment.attachment is Attachment.USER
     with ExitStack() as stack:
         sockets = Sockets(directory=state)
         if base.root is None:
@@ -199,7 +192,7 @@ def planned(
                 upper=disks.upper,
                 swap=disks.swap,
                 port=f"virtio:{AGENT}",
-                consoles=(CONSOLES[settings.machine],),
+                consoles=("ttyS0",),
                 place=None if restorable else place,
                 more=(
                     "quiet",
@@ -212,7 +205,7 @@ def planned(
             sockets=sockets,
             shared_root=base.root is None,
             place=place,
-            wire=wire,
+            wire=Wire.TAP if request.seat is not None else Wire.USER if user else Wire.NOTHING,
             incoming=incoming,
         )
         stack.enter_context(_multiplexer(host, tools, request, sockets))
