@@ -34,6 +34,7 @@ from . import qmp
 from .argv import GuestPlan
 from .boot import booted, gone, running
 from .guest import (
+    NOT_INSTALLED,
     PROBE_SECONDS,
     PROGRAM,
     REMEDY,
@@ -143,7 +144,7 @@ class Qemu:
         """See contract.UserNetworked. QEMU needs libslirp for this attachment."""
         program = host.which(PROGRAM)
         if program is None:
-            return Unavailable(reason=f"{PROGRAM} is not installed", remedy=REMEDY)
+            return NOT_INSTALLED
         known = host.run([program, "-netdev", "help"], timeout=PROBE_SECONDS).stdout.split()
         if "user" in known:
             return None

@@ -37,6 +37,7 @@ from .restore import TEMPLATE
 
 PROGRAM = "qemu-system-x86_64"
 REMEDY = "apt-get install qemu-system-x86 qemu-utils"
+NOT_INSTALLED = Unavailable(reason=f"{PROGRAM} is not installed", remedy=REMEDY)
 NO_CMPXCHG16B = "clearcpuid=141"
 """Kernel parameter by which the guest's kernel does not use the instruction cmpxchg16b.
 
@@ -73,7 +74,7 @@ def qemu_answer(host: Host, tools: Tools) -> Available | Unavailable:
         return missing
     program = host.which(PROGRAM)
     if program is None:
-        return Unavailable(reason=f"{PROGRAM} is not installed", remedy=REMEDY)
+        return NOT_INSTALLED
     version = host.run([program, "--version"], timeout=PROBE_SECONDS)
     number = re.search(r"version (\S+)", version.stdout)
     if number is None:
@@ -98,7 +99,7 @@ def require_program(host: Host) -> str:
     """
     program = host.which(PROGRAM)
     if program is None:
-        raise UnavailableError(f"{PROGRAM} is not installed", remedy=REMEDY)
+        raise NOT_INSTALLED.error()
     return program
 
 
