@@ -49,20 +49,6 @@ def missing_drivers(modules: Path, wanted: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(w for w in wanted if w not in known) if known else ()
 
 
-def drivers_of(
-    settings: GuestSettings, *, shared_root: bool, network: bool, further: Sequence[str] = ()
-) -> tuple[str, ...]:
-    """Return the names of the drivers that a guest needs.
-
-    shared_root: whether the guest uses the root directory of the machine.
-    network: whether the guest has a network card.
-    further: names from network_drivers().
-    """
-    root = ("virtiofs",) if shared_root else () if settings.disk is not None else ("virtio_blk", "erofs")
-    card = (_CARDS[settings.nic],) if network else ()
-    return ("virtio_console", "overlay", *root, *card, *further)
-
-
 def network_drivers(own: NetworkSettings, inside: Sequence[Environment]) -> tuple[str, ...]:
     """Return the names of the kernel modules for the TCP congestion controls of a guest and of the instances
     inside it, and for a network between these instances. reno is built into every kernel.
@@ -84,17 +70,23 @@ def require_drivers(
     network: bool,
     further: Sequence[str] = (),
 ) -> None:
-    """Check that a kernel has the drivers that a guest needs (drivers_of()).
+    """Check that a kernel has the drivers that a guest needs.
 
     modules: lib/modules/<version> of the kernel; None if its drivers are unknown, which are then not checked.
+    shared_root: whether the guest uses the root directory of the machine.
+    network: whether the guest has a network card.
+    further: names from network_drivers().
 
     Raises UnavailableError if the kernel lacks one.
     """
-    wanted = drivers_of(settings, shared_root=shared_root, network=network, further=further)
-    missing = missing_drivers(modules, wanted) if modules else ()
+    if modules is None:
+        return
+    root = ("virtiofs",) if shared_root else () if settings.disk is not None else ("virtio_blk", "erofs")
+    card = (_CARDS[settings.nic],) if network else ()
+    missing = missing_drivers(modules, ("virtio_console", "overlay", *root, *card, *further))
     if missing:
         raise UnavailableError(
-            f"kernel {modules.name if modules else ''} has no driver {', '.join(missing)}",
+            f"kernel {modules.name} has no driver {', '.join(missing)}",
             remedy="nearmetal image build debian-kernel-generic, and guest: kernel: debian-kernel-generic",
         )
 
