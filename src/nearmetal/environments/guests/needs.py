@@ -16,6 +16,10 @@ from ..contract import Unavailable
 from .initramfs import module_name
 
 _CARDS = {Nic.VIRTIO: "virtio_net", Nic.VHOST: "virtio_net", Nic.E1000: "e1000", Nic.RTL8139: "8139cp"}
+_NO_IOMMU = Unavailable(
+    reason="the machine has no IOMMU, or it is switched off",
+    remedy="intel_iommu=on or amd_iommu=on on the machine's kernel command line, and in its firmware",
+)
 VHOST = Path("/dev/vhost-net")
 _MEMINFO = re.compile(r"^(\w+): +(\d+)", re.MULTILINE)
 _X86_64 = 62
@@ -145,11 +149,7 @@ def device_helps(
     """Return, by kind of device ('guest nic vhost', 'guest vfio'), why guests cannot use devices of the
     machine; None for a kind that they can use."""
     iommu = groups.is_dir() and any(groups.iterdir())
-    no_iommu = Unavailable(
-        reason="the machine has no IOMMU, or it is switched off",
-        remedy="intel_iommu=on or amd_iommu=on on the machine's kernel command line, and in its firmware",
-    )
-    return {"guest nic vhost": _no_vhost(vhost), "guest vfio": None if iommu else no_iommu}
+    return {"guest nic vhost": _no_vhost(vhost), "guest vfio": None if iommu else _NO_IOMMU}
 
 
 def require_vhost(device: Path = VHOST) -> None:
@@ -180,10 +180,7 @@ def require_device(address: str, devices: Path = Path("/sys/bus/pci/devices")) -
     if not device.exists():
         raise UnavailableError(what + "there is none", remedy="lspci -D names those that there are")
     if not (device / "iommu_group").exists():
-        raise UnavailableError(
-            what + "the machine has no IOMMU, or it is switched off",
-            remedy="intel_iommu=on or amd_iommu=on on the machine's kernel command line, and in its firmware",
-        )
+        raise _NO_IOMMU.error(what)
     driver = (device / "driver").resolve().name if (device / "driver").exists() else "none"
     if driver != "vfio-pci":
         raise UnavailableError(
