@@ -70,10 +70,7 @@ class Xen:
         missing = missing_tools(host, tools)
         if missing is not None:
             return missing
-        facts = Xl(host).facts()
-        if isinstance(facts, Unavailable):
-            return facts
-        return _available(facts)
+        return _available(Xl(host).facts())
 
     def foreseen(self, host: Host) -> str:
         return "" if host.which("xl") else "no xl: this machine is no dom0"
@@ -91,13 +88,12 @@ class Xen:
             return missing
         try:
             with visited(dom0_named, f"nearmetal-check-{os.getpid()}-xen") as dom0:
-                facts = Xl(dom0).facts()
+                there = _available(Xl(dom0).facts())
         except UnavailableError as e:
             return Unavailable(reason=e.what, remedy=e.remedy)
-        if isinstance(facts, Unavailable):
-            return facts
+        if isinstance(there, Unavailable):
+            return there
         note = f"guests on {dom0_named.destination}, compared with what runs here"
-        there = _available(facts)
         return replace(there, notes=(note, *there.notes))
 
     def nested(self, host: Host, tools: Tools, environment: Environment) -> str:
@@ -209,7 +205,9 @@ class Xen:
     remove_kept = staticmethod(remove_named)
 
 
-def _available(facts: XenFacts) -> Available:
+def _available(facts: XenFacts | Unavailable) -> Available | Unavailable:
+    if isinstance(facts, Unavailable):
+        return facts
     lacking = {kind: why for kind in XenType if (why := lacks(facts, kind)) is not None}
     logs = "hap" in facts.capabilities or XenType.PVH in lacking
     return Available(

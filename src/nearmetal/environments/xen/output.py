@@ -21,7 +21,6 @@ _COUNTED = {
     "VBD_WSECT": ("disk_written_bytes", 512.0),
     "MEM(k)": ("memory_bytes", 1024.0),
 }
-_LIMIT = re.compile(r"no limit")
 _STATES = "rbpscd"
 _HYPERVISOR = 1 << 31
 
@@ -161,7 +160,7 @@ def counters(text: str) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     header: list[str] = []
     for line in text.splitlines():
-        words = _LIMIT.sub("no_limit", line).split()
+        words = line.replace("no limit", "no_limit").split()
         if words[:2] == ["NAME", "STATE"]:
             header, found = words, {}
             continue
