@@ -16,18 +16,16 @@ from ...host.processes.failure import TIMED_OUT
 from ...host.processes.labelled import tree
 from ...host.processes.running import await_true
 from ...lifecycle import Costs, Estimate, Method
-from ..contract import Unavailable
 from ..criu import DUMP_LOG, runtime_options
 from ..criu_images import first_error
 from ..moving import Dump
 from .contract import ASK_SECONDS, SECONDS, Facts, Saved, Way, Work
 from .dumping import (
     DumpedByCriu,
+    MovedByImages,
     await_end,
-    exceeds_images,
     free_name,
     not_restored,
-    refuses_images,
     script_on,
     still,
 )
@@ -49,7 +47,7 @@ def require_program(host: Host, program: str, package: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Container(ABC):
+class _Container(MovedByImages, ABC):
     """A container that is checkpointed by CRIU through the program that manages it.
 
     kind: prefix of the names of such instances.
@@ -61,6 +59,7 @@ class _Container(ABC):
     kind: ClassVar[str]
     program: ClassVar[str]
     package: ClassVar[str]
+    sort = "a container"
 
     container: str
 
@@ -71,12 +70,6 @@ class _Container(ABC):
     @property
     def what(self) -> str:
         return f"container {self.container}"
-
-    def refuses(self, way: Way) -> Unavailable:
-        return refuses_images(way, "a container")
-
-    def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
-        return exceeds_images(way, method, bandwidth)
 
     def require_programs(self, host: Host, work: Work) -> None:
         require_program(host, self.program, self.package)
