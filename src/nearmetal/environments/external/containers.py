@@ -12,12 +12,10 @@ from typing import ClassVar
 from ...errors import RunError, UnavailableError, UsageError
 from ...host import Completed, Host, cgroups
 from ...host.pages import own_memory
-from ...host.processes.failure import TIMED_OUT
 from ...host.processes.labelled import tree
 from ...host.processes.running import await_true
 from ...lifecycle import Costs, Estimate, Method
-from ..criu import DUMP_LOG, runtime_options
-from ..criu_images import first_error
+from ..criu import runtime_options
 from ..moving import Dump
 from .contract import ASK_SECONDS, SECONDS, Facts, Saved, Way, Work
 from .dumping import (
@@ -26,8 +24,8 @@ from .dumping import (
     await_end,
     free_name,
     not_restored,
+    not_written,
     script_on,
-    still,
 )
 from .surroundings import Finding, checked
 
@@ -193,16 +191,8 @@ class LxcContainer(_Container):
             raise
         if not done.ok:
             self._thaw(host, pid)
-            late = done.returncode == TIMED_OUT
-            reason = f"the time limit of {work.time_limit:g} s is over" if late else ""
-            raise RunError(
-                f"no checkpoint of container {self.container}, {still(pid)}: "
-                f"{reason or first_error(images / DUMP_LOG) or done.failure()}",
-                where=str(images / DUMP_LOG),
-                remedy="a longer --time-limit"
-                if late
-                else "lxc.console.path = none and lxc.tty.max = 0 in its configuration",
-            )
+            remedy = "lxc.console.path = none and lxc.tty.max = 0 in its configuration"
+            raise not_written(self.what, pid, work, done, images, remedy)
         if not work.keep_running:
             await_end(pid, self.what)
 

@@ -100,19 +100,8 @@ def write_images(
             raise
         if not done.ok:
             instance.thaw(host)
-            log = dump.images / DUMP_LOG
-            reason = (
-                (f"the time limit of {work.time_limit:g} s is over" if done.returncode == TIMED_OUT else "")
-                or first_error(log)
-                or done.failure()
-            )
-            raise RunError(
-                f"no checkpoint of {instance.what}, {still(pid)}: {reason}",
-                where=str(log),
-                remedy="a longer --time-limit"
-                if done.returncode == TIMED_OUT
-                else "the log above says what CRIU cannot write",
-            )
+            remedy = "the log above says what CRIU cannot write"
+            raise not_written(instance.what, pid, work, done, dump.images, remedy)
 
     def round_directory(number: int) -> Path:
         directory = images / f"round-{number}"
@@ -127,6 +116,24 @@ def write_images(
     write(Dump(images=images, server=server, previous=previous, tracked=previous is not None))
     if not work.keep_running:
         await_end(pid, instance.what)
+
+
+def not_written(what: str, pid: int, work: Work, done: Completed, images: Path, remedy: str) -> RunError:
+    """Return the error of a checkpoint that has failed.
+
+    what: kind and name of the instance, such as 'container web'.
+    pid: PID of its first process.
+    done: the command that should have written it to the directory.
+    remedy: what helps, unless the time limit was too short.
+    """
+    log, late = images / DUMP_LOG, done.returncode == TIMED_OUT
+    limit = f"the time limit of {work.time_limit:g} s is over"
+    reason = limit if late else first_error(log) or done.failure()
+    return RunError(
+        f"no checkpoint of {what}, {still(pid)}: {reason}",
+        where=str(log),
+        remedy="a longer --time-limit" if late else remedy,
+    )
 
 
 def not_restored(what: str, host: Host, done: Completed, images: Path) -> RunError:
