@@ -9,7 +9,7 @@ so their counters, in scope 'node', include the traffic of other programs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 
 from ..host.counters.network_files import PROBES, RETRANSMITTED
 from ..host.counters.network_meter import MARKED, PROTOCOLS, QDISCS, NetworkMeter, grown
@@ -154,19 +154,6 @@ class _Point:
 
     def _counters(self) -> Counters:
         return self.meter.counters(self._sources, self._devices)
-
-
-def shared_slice(watch: NetworkWatch | None, workload: str) -> AbstractContextManager[None]:
-    """Count one slice, if the arm uses a network that it shares with other arms; otherwise do nothing.
-
-    The slice is counted from the end of the previous slice on this network: in between, only arms with their
-    own networks have worked.
-
-    watch: network of the arm; None if it uses none.
-    """
-    if watch is None or not watch.shared:
-        return nullcontext()
-    return watch.timed(workload, since_last=True)
 
 
 def watch_network(arm: RunningArm, stack: ExitStack) -> NetworkWatch | None:
