@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -60,9 +60,9 @@ NO_DEVICES = ("nosuid", "nodev")
 INERT = (*NO_DEVICES, "noexec")
 
 
-@dataclass(frozen=True, kw_only=True)
-class OciRuntime:
-    """An OCI runtime.
+class OciBackend(ProgramBackend):
+    """A backend that uses an OCI runtime. It supports the attachments host, none and loopback, and networks
+    built by nearmetal.
 
     options: options between the name of the program and its command.
     own_groups: whether the runtime makes the control groups of a container, at the path in the bundle. If
@@ -71,23 +71,15 @@ class OciRuntime:
         mount of version 2 is hidden from it.
     """
 
-    program: str
     options: tuple[str, ...] = ()
     own_groups: bool
-    detach_unified: bool = False
-
-
-class OciBackend(ProgramBackend):
-    """A backend that uses an OCI runtime. It supports the attachments host, none and loopback, and networks
-    built by nearmetal."""
-
-    runtime: OciRuntime
+    detach_unified = False
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
 
     @contextmanager
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
         begin = time.monotonic_ns()
-        with _prepared(self.runtime, host, tools, request) as ready:
+        with _prepared(self, host, tools, request) as ready:
             run_words = ready.placed.command("run", "--bundle", str(ready.inner.scratch), request.label)
             argv = [*ready.around, *run_words]
             with running(host, ready.inner, ready.report, argv) as run, end_payload(run):
@@ -178,7 +170,7 @@ class _Placed:
     group_path: `groups` of bundle().
     """
 
-    runtime: OciRuntime
+    backend: OciBackend
     tools: Tools
     request: InstanceRequest
     state: Path
@@ -190,8 +182,8 @@ class _Placed:
         return [self.tools / "nm-box", "wrap", *self.detached, *self.joined, *more, "--"]
 
     def command(self, *words: str) -> list[str]:
-        runtime = self.runtime
-        return [runtime.program, "--root", str(self.state / "runtime"), *runtime.options, *words]
+        backend = self.backend
+        return [backend.program, "--root", str(self.state / "runtime"), *backend.options, *words]
 
     def checkpointing(
         self, criu: Criu, command: str, images: Path, *more: str, hold: Path | None = None
@@ -217,18 +209,18 @@ class _Placed:
 
 
 def _placed(
-    kind: OciRuntime, tools: Tools, request: InstanceRequest, state: Path, groups: Mapping[str, Path]
+    backend: OciBackend, tools: Tools, request: InstanceRequest, state: Path, groups: Mapping[str, Path]
 ) -> _Placed:
-    unified = cgroups.unified_beside_version1() if kind.detach_unified else None
-    joined = () if kind.own_groups else cgroups.unique(groups)
+    unified = cgroups.unified_beside_version1() if backend.detach_unified else None
+    joined = () if backend.own_groups else cgroups.unique(groups)
     return _Placed(
-        runtime=kind,
+        backend=backend,
         tools=tools,
         request=request,
         state=state,
         detached=() if unified is None else ("--detach", str(unified)),
         joined=tuple(word for group in joined for word in ("--cgroup", str(group))),
-        group_path=cgroups.path_for_runtime(groups, request.place) if kind.own_groups else None,
+        group_path=cgroups.path_for_runtime(groups, request.place) if backend.own_groups else None,
     )
 
 
@@ -253,7 +245,7 @@ class _Prepared:
 
 
 @contextmanager
-def _prepared(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_Prepared]:
+def _prepared(backend: OciBackend, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_Prepared]:
     require_root(host, request)
     require_fitting(request)
     binds = all_binds(tools, request)
@@ -266,7 +258,7 @@ def _prepared(kind: OciRuntime, host: Host, tools: Tools, request: InstanceReque
         overlay = state / "overlay"
         # Its root too is mounted for the runtime alone: runc starts the helper of its exec there.
         (overlay / "root").mkdir(parents=True)
-        placed = _placed(kind, tools, request, state, groups)
+        placed = _placed(backend, tools, request, state, groups)
         further = None if request.layer is None else _criu_options_of(state)
         seen = {**binds, report.directory: True}
         network = _own_network(request, state)
@@ -346,7 +338,7 @@ class CheckpointingOciBackend(OciBackend, criu_of.RestoresByCriu):
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
         state = state_of(request)
-        placed = _placed(self.runtime, tools, request, state, instance.cgroups)
+        placed = _placed(self, tools, request, state, instance.cgroups)
         freezer = cgroups.freezer(instance.cgroups, request.place)
         groups = criu_of.external_options(_group_mounts(instance.pid, dump.images))
         _write_criu_options(request, state, (*freezing_options(freezer, state), *_masked(), *groups))
@@ -360,25 +352,18 @@ class CheckpointingOciBackend(OciBackend, criu_of.RestoresByCriu):
         checkpoint = placed.checkpointing(criu, "checkpoint", dump.images, *criu_of.runtime_options(dump))
         return [*placed.wrap(), *checkpoint, request.label]
 
-    def restoring(
-        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
-    ) -> AbstractContextManager[Restore]:
-        return _restoring(self.runtime, host, tools, criu, request)
+    @contextmanager
+    def restoring(self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
+        with ExitStack() as last, _prepared(self, host, tools, request) as ready, ExitStack() as first:
+            if self.own_groups:
+                last.callback(_remove_groups, request)
 
+            def instance(pid: int, phases: Mapping[str, float]) -> ProgramInstance:
+                return program_instance(request, pid, phases, ready.groups, ready.enter())
 
-@contextmanager
-def _restoring(
-    kind: OciRuntime, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
-) -> Iterator[Restore]:
-    with ExitStack() as last, _prepared(kind, host, tools, request) as ready, ExitStack() as first:
-        if kind.own_groups:
-            last.callback(_remove_groups, request)
-
-        def instance(pid: int, phases: Mapping[str, float]) -> ProgramInstance:
-            return program_instance(request, pid, phases, ready.groups, ready.enter())
-
-        # The start of a runtime and its check of CRIU's version take 20 to 50 ms: with lazy pages too.
-        yield EarlyRestore(host, request, partial(_restore_argv, criu, ready), instance, first, lazily=True)
+            argv = partial(_restore_argv, criu, ready)
+            # The start of a runtime and its check of CRIU's version take 20 to 50 ms: with lazy pages too.
+            yield EarlyRestore(host, request, argv, instance, first, lazily=True)
 
 
 def _restore_argv(criu: Criu, ready: _Prepared, images: Path, hold: Path | None) -> list[str]:
