@@ -30,7 +30,6 @@ from ..instance import (
     box_argv,
     box_phases,
     control_groups,
-    group_notes,
     make_instance,
     require_seat,
     seconds,
@@ -49,7 +48,7 @@ class Namespaces(criu_of.RestoresByCriu):
     )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        return probe_as_user(self, host, tools, notes=group_notes())
+        return probe_as_user(self, host, tools)
 
     @contextmanager
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:

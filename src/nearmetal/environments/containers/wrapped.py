@@ -25,7 +25,6 @@ from ..instance import (
     VERSION_TIMEOUT,
     BoxInstance,
     control_groups,
-    group_notes,
     make_instance,
     missing_tools,
     require_fitting,
@@ -246,7 +245,7 @@ class ProgramBackend(Backend):
         version = self._version(host)
         if isinstance(version, Unavailable):
             return version
-        return probe_as_user(self, host, tools, version=version, notes=group_notes())
+        return probe_as_user(self, host, tools, version=version)
 
     def _version(self, host: Host) -> str | Unavailable:
         """Return the name of the installed program and its version, or why it cannot be used."""
