@@ -214,14 +214,14 @@ def test_the_kernel_is_told_what_nm_guest_reads() -> None:
         interface="eth0", mac="02:00:00:00:00:01", address="10.99.0.2", mask="255.255.255.0", mtu=1500
     )
     words = command_line(
-        asked(), TOOLS, root="serial:image:erofs", port="virtio:p", consoles=("ttyS0",), place=place
+        asked(), TOOLS, root="serial:image:erofs", port="virtio:p", console="ttyS0", place=place
     ).split()
     assert {"console=ttyS0", "panic=-1", "nm.name=nm0", "nm.root=serial:image:erofs"} <= set(words)
     assert "nm.net=eth0,10.99.0.2/24,1500" in words and "nm.tools=/opt/tools" in words
     assert not any(w.startswith(("nm.upper", "nm.swap")) for w in words)
     routed = replace(place, routes=tuple(f"10.{i}.0.0/16:10.99.0.1" for i in range(200)))
     with pytest.raises(UnavailableError, match="command line would be"):
-        command_line(asked(), TOOLS, root="r:erofs", port="virtio:p", consoles=(), place=routed)
+        command_line(asked(), TOOLS, root="r:erofs", port="virtio:p", console="ttyS0", place=routed)
 
 
 def test_nm_box_tells_the_place_of_a_seat() -> None:
@@ -261,8 +261,8 @@ def test_a_guest_is_told_what_its_network_is_to_have() -> None:
     words = "rto_min=4,congestion_control=reno,queue_length=77,tso=0,gro=1"
     assert tuning(asked_for) == words and tuning(NetworkSettings(mtu=1400)) == ""
     own = replace(asked(), environment=replace(environment(Attachment.USER), network=asked_for))
-    given = {"root": "r:erofs", "port": "virtio:p", "consoles": ()}
-    line = command_line(own, TOOLS, **given, place=USER_PLACE)  # type: ignore[arg-type]
+    given = {"root": "r:erofs", "port": "virtio:p", "console": "ttyS0"}
+    line = command_line(own, TOOLS, **given, place=USER_PLACE)
     assert f" nm.tune={words}" in line and "nm.net=eth0,10.0.2.15/24,1500,0.0.0.0/0:10.0.2.2" in line
     assert "nm.tune" not in command_line(own, TOOLS, **given)  # type: ignore[arg-type]
 

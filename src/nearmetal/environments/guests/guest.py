@@ -305,7 +305,7 @@ def command_line(
     *,
     root: str,
     port: str,
-    consoles: Sequence[str],
+    console: str,
     place: GuestInterface | None = None,
     upper: str = "",
     swap: str = "",
@@ -314,7 +314,7 @@ def command_line(
     """Return the command line of a guest's kernel, with the parameters of nm-guest (kernels/guest/guest.h).
 
     root, port, upper, swap: values of nm.root, nm.port, nm.upper and nm.swap; empty to omit the parameter.
-    consoles: values of console=.
+    console: value of console=.
     place: network interface of the guest; None for a guest without one.
     more: further parameters.
     Raises UnavailableError if the line is longer than a kernel accepts, or a parameter contains a space or a
@@ -331,7 +331,7 @@ def command_line(
         "port": port,
     }
     # With panic=-1 the guest reboots, and so ends, at once after a panic. The panic is noticed without delay.
-    words = [*(f"console={c}" for c in consoles), "panic=-1", "net.ifnames=0", *more]
+    words = [f"console={console}", "panic=-1", "net.ifnames=0", *more]
     words += [f"nm.{name}={value}" for name, value in given.items() if value]
     text = " ".join(words)
     if len(text) > LONGEST_COMMAND_LINE or any(set(w) & set(" \t\n\"'") for w in words):

@@ -193,7 +193,7 @@ def planned(
                 upper=disks.upper,
                 swap=disks.swap,
                 port=f"virtio:{AGENT}",
-                consoles=("ttyS0",),
+                console="ttyS0",
                 place=None if restorable else place,
                 more=(
                     "quiet",

@@ -338,7 +338,7 @@ def _domain(
             upper=f"/dev/{upper_name}" if upper else "",
             swap=f"/dev/{swap_name}" if swap else "",
             port=f"tcp:{PORT}",
-            consoles=("hvc0",),
+            console="hvc0",
             place=place,
             more=more,
         ),
