@@ -210,9 +210,7 @@ def test_modules_come_in_the_order_in_which_they_need_each_other(tmp_path: Path)
 
 
 def test_the_kernel_is_told_what_nm_guest_reads() -> None:
-    place = GuestInterface(
-        interface="eth0", mac="02:00:00:00:00:01", address="10.99.0.2", mask="255.255.255.0", mtu=1500
-    )
+    place = GuestInterface(mac="02:00:00:00:00:01", address="10.99.0.2", mask="255.255.255.0", mtu=1500)
     words = command_line(
         asked(), TOOLS, root="serial:image:erofs", port="virtio:p", console="ttyS0", place=place
     ).split()
@@ -318,9 +316,7 @@ def test_a_network_in_user_mode_is_what_qemu_was_built_with() -> None:
 
 def test_qemu_gets_its_machine_disks_and_card() -> None:
     disk = QemuDisk(name="image", file=Path("/a,b"), format=DiskFormat.QCOW2, read_only=True, snapshot=True)
-    place = GuestInterface(
-        interface="eth0", mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500
-    )
+    place = GuestInterface(mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500)
     settings = GuestSettings(memory=512 * MIB, cache=Cache.NONE, nic=Nic.E1000, vfio="0000:01:00.0")
     argv = qemu_argv(
         "qemu", plan(settings, disks=(disk,), place=place, accelerator=Accelerator.KVM, cpu="host")
@@ -341,9 +337,7 @@ def test_qemu_gets_its_machine_disks_and_card() -> None:
 
 
 def test_a_microvm_has_no_pci_and_vhost_a_descriptor() -> None:
-    place = GuestInterface(
-        interface="eth0", mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500
-    )
+    place = GuestInterface(mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500)
     argv = qemu_argv("qemu", plan(GuestSettings(machine=MachineType.MICROVM, nic=Nic.VHOST), place=place))
     assert not any("-pci" in d for d in after(argv, "-device"))
     assert after(argv, "-netdev") == ["tap,id=net,fd=30,vhost=on,vhostfd=31"]

@@ -269,15 +269,13 @@ def require_attachment(request: InstanceRequest, capabilities: Capabilities) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class GuestInterface:
-    """The network interface inside a guest.
+    """The network interface inside a guest, eth0.
 
-    interface: name of the interface.
     mac, address, mask, mtu: MAC address, IPv4 address, netmask and MTU of the seat, which the guest takes
         over.
     routes: routes with a gateway: 'NETWORK/PREFIX:GATEWAY'.
     """
 
-    interface: str = "eth0"
     mac: str
     address: str
     mask: str
@@ -287,7 +285,7 @@ class GuestInterface:
     def words(self) -> str:
         """Return the value of the parameter nm.net on the kernel's command line."""
         prefix = IPv4Network(f"0.0.0.0/{self.mask}").prefixlen
-        return ",".join([self.interface, f"{self.address}/{prefix}", str(self.mtu), *self.routes])
+        return ",".join(["eth0", f"{self.address}/{prefix}", str(self.mtu), *self.routes])
 
 
 def tuning(network: NetworkSettings) -> str:
