@@ -146,7 +146,7 @@ class Xen:
             spawned = time.monotonic_ns()
             xl.create(config, max(CREATE_SECONDS, guest.boot_timeout))
             set_cpu_use(xl, facts.scheduler, request, domain)
-            console = stack.enter_context(console_read(at.host, xl, request.label, state))
+            console = stack.enter_context(console_read(xl, request.label, state))
             xl.unpause(request.label)
             there = stack.enter_context(
                 answered(
