@@ -119,7 +119,6 @@ class Xen:
         begin = time.monotonic_ns()
         base = require_fitting_request(request)
         guest, xen = settings_of(request)
-        assert base.root is not None
         with ExitStack() as stack:
             state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
             files = xen.disk.path or FILES
@@ -136,10 +135,7 @@ class Xen:
             if request.seat is not None:
                 place = taken_place(host, tools, request.seat, request.environment.attachment)
             line = line_of(at.host, secrets.token_hex(32))
-            vcpus = guest.vcpus or len(request.cpus) or 1
-            domain = _domain(
-                tools, request, base, at, place=place, line=line, upper=upper, swap=swap, vcpus=vcpus
-            )
+            domain = _domain(tools, request, base, at, place=place, line=line, upper=upper, swap=swap)
             config = at.write("guest.cfg", xen_config.config_text(domain))
             # Registered before the guest exists, because xl may fail half-way.
             stack.callback(xl.destroy, request.label)
@@ -302,7 +298,6 @@ def _domain(
     line: Line,
     upper: str,
     swap: str,
-    vcpus: int,
 ) -> xen_config.DomainConfig:
     guest, xen = settings_of(request)
     script = at.write("vif", _script("xen-vif"), executable=True)
@@ -343,7 +338,7 @@ def _domain(
             more=more,
         ),
         memory=guest.memory,
-        vcpus=vcpus,
+        vcpus=guest.vcpus or len(request.cpus) or 1,
         disks=tuple(disks),
         interfaces=tuple(interfaces),
     )
