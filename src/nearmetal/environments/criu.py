@@ -403,3 +403,13 @@ class RestoresByCriu:
     def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
         """See moving.HoldsConnections."""
         return ()
+
+
+class RestoresConnections(RestoresByCriu):
+    """Methods shared by the backends that restore an instance with its TCP connections at another seat."""
+
+    restored_at = frozenset({Attachment.VETH_BRIDGE})
+
+    def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
+        """See moving.Checkpoints."""
+        return refuses(host, environment, self.restored_at)

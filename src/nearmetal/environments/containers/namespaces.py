@@ -16,7 +16,7 @@ from pathlib import Path
 from ...errors import RunError, UnavailableError
 from ...host import Host, cgroups
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
-from ...model.study import Attachment, Environment
+from ...model.study import Attachment
 from .. import criu as criu_of
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
 from ..criu_connections import connection_options, waiting_options
@@ -38,7 +38,7 @@ from ..moving import Criu, Dump, Restore
 from ..probe import probe_as_user
 
 
-class Namespaces(criu_of.RestoresByCriu):
+class Namespaces(criu_of.RestoresConnections):
     """Backend namespaces. It supports the attachments host, loopback and none (a network with lo only), and
     networks built by nearmetal."""
 
@@ -85,11 +85,6 @@ class Namespaces(criu_of.RestoresByCriu):
     ) -> AbstractContextManager[EnclosedInstance]:
         assert isinstance(guest, GuestInstance)
         return started_in_guest(guest, tools, request, namespace_options(request), alone=alone)
-
-    restored_at = frozenset({Attachment.VETH_BRIDGE})
-
-    def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
-        return criu_of.refuses(host, environment, self.restored_at)
 
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump

@@ -15,9 +15,9 @@ from typing import Any
 from ...host import Host, cgroups, runtime
 from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
-from ...model.study import Attachment, Environment
+from ...model.study import Attachment
 from .. import criu as criu_of
-from ..contract import Instance, InstanceRequest, Tools, Unavailable
+from ..contract import Instance, InstanceRequest, Tools
 from ..criu_connections import connection_options, freezing_options, waiting_options, write_configuration
 from ..criu_restoring import EarlyRestore, restorer
 from ..instance import CONTROLLERS, control_groups, require_fitting, require_root
@@ -326,13 +326,8 @@ def _unmasked(state: Path) -> tuple[str, ...]:
     return ("--external", f"mnt[{_MASKED}]:{empty}")
 
 
-class CheckpointingOciBackend(OciBackend, criu_of.RestoresByCriu):
+class CheckpointingOciBackend(OciBackend, criu_of.RestoresConnections):
     """A backend that uses an OCI runtime with the commands checkpoint and restore."""
-
-    restored_at = frozenset({Attachment.VETH_BRIDGE})
-
-    def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
-        return criu_of.refuses(host, environment, self.restored_at)
 
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
