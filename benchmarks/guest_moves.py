@@ -21,8 +21,7 @@ from nearmetal.environments.guests.initramfs import initramfs
 from nearmetal.environments.guests.tap import tap_argv
 from nearmetal.environments.qemu.argv import Sockets, qemu_argv
 from nearmetal.environments.qemu.backend import Qemu
-from nearmetal.environments.qemu.guest import require_program
-from nearmetal.environments.qemu.migrate import QemuGuest
+from nearmetal.environments.qemu.guest import QemuGuest, require_program
 from nearmetal.host import LocalHost
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.images import require_image

@@ -44,7 +44,7 @@ from benchmarks.guest_moves import FULL_SPEED, IDLE, QEMU, GuestMove, Load, Move
 from benchmarks.paired import interleaved, ratio, shown
 
 from nearmetal.environments import Tools
-from nearmetal.environments.qemu.migrate import QemuGuest
+from nearmetal.environments.qemu.guest import QemuGuest
 from nearmetal.errors import NearmetalError
 from nearmetal.host import LocalHost
 from nearmetal.host.facts.provenance import cpu_summary, provenance

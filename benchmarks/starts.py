@@ -31,7 +31,7 @@ from nearmetal.environments import InstanceRequest, Tools, Unavailable
 from nearmetal.environments.containers import apptainer, bubblewrap, charliecloud, docker, lxc, nspawn, podman
 from nearmetal.environments.containers.docker_daemon import remove
 from nearmetal.environments.containers.docker_image import look_at, overlays, skeleton_image
-from nearmetal.environments.containers.oci import OciBackend, OciRuntime, bundle
+from nearmetal.environments.containers.oci import OciBackend, bundle
 from nearmetal.environments.containers.wrapped import Wrapped, all_binds
 from nearmetal.environments.program import FirstReport, end_payload, first_report, read_pid, running
 from nearmetal.environments.registry import get_backend
@@ -146,14 +146,14 @@ def of_wrapped(name: str, ground: Ground) -> CommandLine:
     return CommandLine(argv=[*by_hand(ground), *WRAPPED[name](given)], enter=enter)
 
 
-def of_runtime(kind: OciRuntime, ground: Ground) -> CommandLine:
+def of_runtime(backend: OciBackend, ground: Ground) -> CommandLine:
     state, label = ground.request.scratch, ground.request.label
     (ground.overlay / "root").mkdir(parents=True)
-    groups = label if kind.own_groups else None
+    groups = label if backend.own_groups else None
     config = bundle(ground.request, ground.report, ground.overlay / "root", ground.binds, groups)
     (state / "config.json").write_text(json.dumps(config))
-    unified = cgroups.unified_beside_version1() if kind.detach_unified else None
-    program = [kind.program, "--root", str(state / "runtime"), *kind.options]
+    unified = cgroups.unified_beside_version1() if backend.detach_unified else None
+    program = [backend.program, "--root", str(state / "runtime"), *backend.options]
     away = 'umount --lazy "$1"; shift; exec "$@"'
     without = ["unshare", "--mount", "sh", "-c", away, "sh", str(unified)] if unified is not None else []
     return CommandLine(
@@ -209,7 +209,7 @@ def command_line(name: str, ground: Ground) -> CommandLine:
         return of_docker(ground)
     backend = get_backend(name)
     assert isinstance(backend, OciBackend)
-    return of_runtime(backend.runtime, ground)
+    return of_runtime(backend, ground)
 
 
 def requested(name: str, scratch: Path) -> InstanceRequest:

@@ -22,7 +22,7 @@ from tests.patience import until
 
 from nearmetal.environments import InstanceRequest, Migrates, Moved, MoveRequest, Tools
 from nearmetal.environments.qemu import qmp
-from nearmetal.environments.qemu.migrate import QemuGuest
+from nearmetal.environments.qemu.guest import QemuGuest
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host.leftovers import find, remove
 from nearmetal.host.processes import labelled as processes

@@ -19,7 +19,7 @@ import pytest
 import nearmetal
 from nearmetal import errors
 from nearmetal.environments import Backend, Tools, Unavailable
-from nearmetal.environments.registry import GROUP
+from nearmetal.model.capabilities import ENTRY_POINTS
 from nearmetal.testing.fake_host import FakeHost
 
 SOURCE = Path(nearmetal.__file__).parent
@@ -434,7 +434,7 @@ def backend_example() -> tuple[str, dict[str, Any]]:
     """The entry point that the example declares, and its module."""
     package = EXAMPLES / "fixed_layout"
     project = tomllib.loads((package / "pyproject.toml").read_text())
-    (point,) = project["project"]["entry-points"][GROUP].items()
+    (point,) = project["project"]["entry-points"][ENTRY_POINTS].items()
     name = point[1].partition(":")[0]
     module: dict[str, Any] = {"__name__": name}
     exec((package / f"{name}.py").read_text(), module)

@@ -17,6 +17,7 @@ from nearmetal.environments.native import Native
 from nearmetal.environments.probe import remedy
 from nearmetal.errors import UnavailableError
 from nearmetal.host import Host, LocalHost, MissingValue
+from nearmetal.model.capabilities import ENTRY_POINTS
 from nearmetal.model.environments.network import Seat
 from nearmetal.model.study import Attachment, Environment
 
@@ -138,7 +139,7 @@ def test_our_backends_are_found_and_loaded_by_entry_point() -> None:
 def test_an_unknown_backend_is_answered_with_what_was_meant(
     monkeypatch: pytest.MonkeyPatch, asked: str, meant: str
 ) -> None:
-    ours = {name: EntryPoint(name, "x:y", registry.GROUP) for name in ("native", "namespaces", "handicap")}
+    ours = {name: EntryPoint(name, "x:y", ENTRY_POINTS) for name in ("native", "namespaces", "handicap")}
     monkeypatch.setattr(plugins, "points", lambda _: ours)
     with pytest.raises(UnavailableError) as caught:
         registry.get_backend(asked)
@@ -146,7 +147,7 @@ def test_an_unknown_backend_is_answered_with_what_was_meant(
 
 
 def test_a_backend_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = EntryPoint("broken", "no_such_module:X", registry.GROUP)
+    broken = EntryPoint("broken", "no_such_module:X", ENTRY_POINTS)
     monkeypatch.setattr(plugins, "points", lambda _: {"broken": broken})
     with pytest.raises(UnavailableError, match="'broken' of no_such_module:X does not load: No module named"):
         registry.get_backend("broken")

@@ -210,18 +210,16 @@ def test_modules_come_in_the_order_in_which_they_need_each_other(tmp_path: Path)
 
 
 def test_the_kernel_is_told_what_nm_guest_reads() -> None:
-    place = GuestInterface(
-        interface="eth0", mac="02:00:00:00:00:01", address="10.99.0.2", mask="255.255.255.0", mtu=1500
-    )
+    place = GuestInterface(mac="02:00:00:00:00:01", address="10.99.0.2", mask="255.255.255.0", mtu=1500)
     words = command_line(
-        asked(), TOOLS, root="serial:image:erofs", port="virtio:p", consoles=("ttyS0",), place=place
+        asked(), TOOLS, root="serial:image:erofs", port="virtio:p", console="ttyS0", place=place
     ).split()
     assert {"console=ttyS0", "panic=-1", "nm.name=nm0", "nm.root=serial:image:erofs"} <= set(words)
     assert "nm.net=eth0,10.99.0.2/24,1500" in words and "nm.tools=/opt/tools" in words
     assert not any(w.startswith(("nm.upper", "nm.swap")) for w in words)
     routed = replace(place, routes=tuple(f"10.{i}.0.0/16:10.99.0.1" for i in range(200)))
     with pytest.raises(UnavailableError, match="command line would be"):
-        command_line(asked(), TOOLS, root="r:erofs", port="virtio:p", consoles=(), place=routed)
+        command_line(asked(), TOOLS, root="r:erofs", port="virtio:p", console="ttyS0", place=routed)
 
 
 def test_nm_box_tells_the_place_of_a_seat() -> None:
@@ -261,8 +259,8 @@ def test_a_guest_is_told_what_its_network_is_to_have() -> None:
     words = "rto_min=4,congestion_control=reno,queue_length=77,tso=0,gro=1"
     assert tuning(asked_for) == words and tuning(NetworkSettings(mtu=1400)) == ""
     own = replace(asked(), environment=replace(environment(Attachment.USER), network=asked_for))
-    given = {"root": "r:erofs", "port": "virtio:p", "consoles": ()}
-    line = command_line(own, TOOLS, **given, place=USER_PLACE)  # type: ignore[arg-type]
+    given = {"root": "r:erofs", "port": "virtio:p", "console": "ttyS0"}
+    line = command_line(own, TOOLS, **given, place=USER_PLACE)
     assert f" nm.tune={words}" in line and "nm.net=eth0,10.0.2.15/24,1500,0.0.0.0/0:10.0.2.2" in line
     assert "nm.tune" not in command_line(own, TOOLS, **given)  # type: ignore[arg-type]
 
@@ -318,9 +316,7 @@ def test_a_network_in_user_mode_is_what_qemu_was_built_with() -> None:
 
 def test_qemu_gets_its_machine_disks_and_card() -> None:
     disk = QemuDisk(name="image", file=Path("/a,b"), format=DiskFormat.QCOW2, read_only=True, snapshot=True)
-    place = GuestInterface(
-        interface="eth0", mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500
-    )
+    place = GuestInterface(mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500)
     settings = GuestSettings(memory=512 * MIB, cache=Cache.NONE, nic=Nic.E1000, vfio="0000:01:00.0")
     argv = qemu_argv(
         "qemu", plan(settings, disks=(disk,), place=place, accelerator=Accelerator.KVM, cpu="host")
@@ -341,9 +337,7 @@ def test_qemu_gets_its_machine_disks_and_card() -> None:
 
 
 def test_a_microvm_has_no_pci_and_vhost_a_descriptor() -> None:
-    place = GuestInterface(
-        interface="eth0", mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500
-    )
+    place = GuestInterface(mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500)
     argv = qemu_argv("qemu", plan(GuestSettings(machine=MachineType.MICROVM, nic=Nic.VHOST), place=place))
     assert not any("-pci" in d for d in after(argv, "-device"))
     assert after(argv, "-netdev") == ["tap,id=net,fd=30,vhost=on,vhostfd=31"]

@@ -65,9 +65,7 @@ from nearmetal.model.study import Attachment, Environment
 from nearmetal.study_file import Catalog, dump_study, load_text
 from nearmetal.testing.fake_host import Answer, FakeHost, FakeProcess
 
-CARD = GuestInterface(
-    interface="eth0", mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500
-)
+CARD = GuestInterface(mac="02:00:00:00:00:01", address="10.0.0.2", mask="255.0.0.0", mtu=1500)
 NAME = "nearmetal-0123ab-0"
 NO_DAEMON = ("virtqemud", "/usr/sbin/virtqemud", "libvirtd", "/usr/sbin/libvirtd")
 

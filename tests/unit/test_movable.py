@@ -12,8 +12,7 @@ from nearmetal.environments import Available, Backend, InstanceRequest
 from nearmetal.environments.containers.namespaces import Namespaces
 from nearmetal.environments.qemu import backend as qemu_backend
 from nearmetal.environments.qemu.backend import Qemu
-from nearmetal.environments.qemu.guest import FORGETS_WRITES
-from nearmetal.environments.qemu.migrate import QemuGuest
+from nearmetal.environments.qemu.guest import FORGETS_WRITES, QemuGuest
 from nearmetal.environments.registry import get_backend
 from nearmetal.lifecycle import Phase, PhaseTimes
 from nearmetal.model.environments.guest import GuestSettings

@@ -84,21 +84,22 @@ def failed(words: str, code: int = 1) -> Completed:
 
 def test_a_configuration_says_all_that_was_asked() -> None:
     disks = (
-        DomainDisk(target="/srv/root.erofs", vdev="xvda", writable=False),
+        DomainDisk(target="/srv/root.erofs", vdev="xvda", writable=False, script="/run/attach"),
         DomainDisk(target="/dev/vg0/w", vdev="xvdb", writable=True, script="/run/attach"),
     )
     vifs = (
         Interface(mac="00:16:3e:00:00:01", bridge="line:169.254.1.1/30", script="/run/vif"),
-        Interface(mac=None, bridge="xenbr0"),
+        Interface(mac="00:16:3e:00:00:02", bridge="xenbr0"),
     )
     text = config_text(replace(DOMAIN, disks=disks, interfaces=vifs))
     assert text == (
         'name = "nearmetal-3f9a1c-0-0"\ntype = "pv"\nkernel = "/boot/vmlinuz"\nramdisk = "/run/initramfs"\n'
         'cmdline = "console=hvc0 nm.name=a"\nmemory = 128\nvcpus = 2\n'
         'on_poweroff = "destroy"\non_reboot = "destroy"\non_crash = "preserve"\n'
-        'disk = ["format=raw,vdev=xvda,access=ro,target=/srv/root.erofs", '
+        'disk = ["format=raw,vdev=xvda,access=ro,script=/run/attach,target=/srv/root.erofs", '
         '"format=raw,vdev=xvdb,access=rw,script=/run/attach,target=/dev/vg0/w"]\n'
-        'vif = ["mac=00:16:3e:00:00:01,bridge=line:169.254.1.1/30,script=/run/vif", "bridge=xenbr0"]\n'
+        'vif = ["mac=00:16:3e:00:00:01,bridge=line:169.254.1.1/30,script=/run/vif", '
+        '"mac=00:16:3e:00:00:02,bridge=xenbr0"]\n'
     )
 
 
@@ -113,8 +114,8 @@ def test_no_text_becomes_another_setting(target: str, bridge: str, line: str) ->
     domain = replace(
         DOMAIN,
         command_line=line,
-        disks=(DomainDisk(target=target, vdev="xvda", writable=False),),
-        interfaces=(Interface(mac=None, bridge=bridge),),
+        disks=(DomainDisk(target=target, vdev="xvda", writable=False, script="/run/attach"),),
+        interfaces=(Interface(mac="00:16:3e:00:00:01", bridge=bridge),),
     )
     try:
         text = config_text(domain)
@@ -126,8 +127,8 @@ def test_no_text_becomes_another_setting(target: str, bridge: str, line: str) ->
         *("on_poweroff", "on_reboot", "on_crash", "disk", "vif"),
     ]
     assert lines[4] == f'cmdline = "{line}"'
-    assert lines[-3] == f'disk = ["format=raw,vdev=xvda,access=ro,target={target}"]'
-    assert lines[-2] == f'vif = ["bridge={bridge}"]'
+    assert lines[-3] == f'disk = ["format=raw,vdev=xvda,access=ro,script=/run/attach,target={target}"]'
+    assert lines[-2] == f'vif = ["mac=00:16:3e:00:00:01,bridge={bridge}"]'
 
 
 @pytest.mark.parametrize(

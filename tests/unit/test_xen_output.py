@@ -57,8 +57,8 @@ TOP = (
 
 def test_domains_are_read() -> None:
     first, ours, dying = output.domains(LIST)
-    assert (first.name, first.id, first.memory, first.state) == ("Domain-0", 0, 768 << 20, "r")
-    assert (ours.vcpus, ours.state) == (2, "b")
+    assert (first.name, first.id, first.state) == ("Domain-0", 0, "r")
+    assert (ours.id, ours.state) == (7, "b")
     assert dying.state == "psd"
 
 

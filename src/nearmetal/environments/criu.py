@@ -141,6 +141,18 @@ def refuses(
     return None
 
 
+def mounts_of(pid: int) -> str:
+    """Return the content of /proc/<pid>/mountinfo.
+
+    pid: PID of the first process of an instance that is to be dumped.
+    Raises RunError if the instance has ended.
+    """
+    try:
+        return Path(f"/proc/{pid}/mountinfo").read_text()
+    except OSError as e:
+        raise RunError(f"no checkpoint: the first process of the instance has ended: {e.strerror}") from e
+
+
 def external_mounts(mountinfo: str, *, own_network: bool) -> tuple[str, ...]:
     """Return the mount points at which an instance sees file systems of the machine.
 
@@ -391,3 +403,13 @@ class RestoresByCriu:
     def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
         """See moving.HoldsConnections."""
         return ()
+
+
+class RestoresConnections(RestoresByCriu):
+    """Methods shared by the backends that restore an instance with its TCP connections at another seat."""
+
+    restored_at = frozenset({Attachment.VETH_BRIDGE})
+
+    def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
+        """See moving.Checkpoints."""
+        return refuses(host, environment, self.restored_at)

@@ -47,11 +47,9 @@ def connection_options(request: InstanceRequest, directory: Path) -> tuple[str, 
         return UNLOCKED
     if not request.arrival:
         return CONNECTIONS
-    file = directory / "connect"
     command = shlex.join(request.arrival)
-    file.write_text(f'#!/bin/sh\n[ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || exec {command}\n')
-    file.chmod(0o755)
-    return (*CONNECTIONS, "--action-script", str(file))
+    text = f'#!/bin/sh\n[ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || exec {command}\n'
+    return (*CONNECTIONS, *_action_script(directory / "connect", text))
 
 
 def freezing_options(freezer: Path | None, directory: Path) -> tuple[str, ...]:
@@ -70,10 +68,8 @@ def freezing_options(freezer: Path | None, directory: Path) -> tuple[str, ...]:
     words = {"frozen": "FROZEN", "thawed": "THAWED", "state": freezer.name, "whole": "FROZEN"}
     if freezer.name == "cgroup.freeze":
         words = {"frozen": "1", "thawed": "0", "state": "cgroup.events", "whole": "'frozen 1'"}
-    file = directory / "freeze"
-    file.write_text(_FREEZE.format(group=shlex.quote(str(freezer.parent)), file=freezer.name, **words))
-    file.chmod(0o755)
-    return ("--action-script", str(file))
+    text = _FREEZE.format(group=shlex.quote(str(freezer.parent)), file=freezer.name, **words)
+    return _action_script(directory / "freeze", text)
 
 
 def waiting_options(hold: Path, directory: Path, moment: str = "post-setup-namespaces") -> tuple[str, ...]:
@@ -84,8 +80,13 @@ def waiting_options(hold: Path, directory: Path, moment: str = "post-setup-names
     moment: of CRIU's scripts. By default it has made the namespaces of the instance and their mounts, but
         none of its processes: CRIU reads memory only then. A restore without namespaces has only pre-restore.
     """
-    file = directory / "wait"
-    file.write_text(_WAIT.format(moment=moment, hold=shlex.quote(str(hold)), limit=_LONGEST_WAIT))
+    text = _WAIT.format(moment=moment, hold=shlex.quote(str(hold)), limit=_LONGEST_WAIT)
+    return _action_script(directory / "wait", text)
+
+
+def _action_script(file: Path, text: str) -> tuple[str, ...]:
+    """Write a script, and return the option by which CRIU runs it at each step (CRTOOLS_SCRIPT_ACTION)."""
+    file.write_text(text)
     file.chmod(0o755)
     return ("--action-script", str(file))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import RunError
 from ..lifecycle import Method
+from .program import read_log
 
 PAGE = 4096
 _FREEZING, _FROZEN, _WRITTEN = 1, 2, 7
@@ -170,13 +171,9 @@ def image_bytes(directory: Path) -> int:
 
 def first_error(log: Path) -> str:
     """Return the first error in a log of CRIU that explains a failure; empty if there is none."""
-    try:
-        text = log.read_text(errors="replace")
-    except OSError:
-        return ""
     # At verbosity levels above errors and warnings, CRIU puts a time in front of each line. During a restore
     # it also puts the number of the restored process there.
-    lines = re.findall(r"^(?:\([\d.]+\) +)?(?: *\d+: )?(Error \(.*)$", text, re.M)
+    lines = re.findall(r"^(?:\([\d.]+\) +)?(?: *\d+: )?(Error \(.*)$", read_log(log), re.M)
     errors = [line.partition("Error ")[2] for line in lines]
     # Without CAP_SYS_RESOURCE, CRIU logs this error and continues.
     return next((e.partition("): ")[2] for e in errors if "RLIMIT_NOFILE for self" not in e), "")
@@ -185,7 +182,4 @@ def first_error(log: Path) -> str:
 def lost_memory(log: Path) -> bool:
     """Whether CRIU says in the log of a restore that it has lost the program that fetches memory. It does not
     if that program ends because it has fetched everything."""
-    try:
-        return "Error (criu/uffd.c:" in log.read_text(errors="replace")
-    except OSError:
-        return False
+    return "Error (criu/uffd.c:" in read_log(log)

@@ -18,7 +18,7 @@ from .contract import Instance, InstanceRequest, Tools
 from .criu import CRIU_PID, LAZY_LOG, LOOK_AT_CRIU, PID_FILE, RESTORE_LOG, SECONDS, ConfirmedFinding
 from .criu_images import check_images, first_error, lost_memory
 from .instance import seconds
-from .program import log_failure, read_pid
+from .program import in_groups, log_failure, read_pid
 
 _END_SECONDS = 10.0
 _RESTORE_OUTPUT = "restore.err"
@@ -26,21 +26,18 @@ _LOOK_AGAIN = 0.001
 
 
 def restorer(
-    tools: Tools, request: InstanceRequest, groups: Sequence[Path], *, apart: bool = False
+    tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], *, apart: bool = False
 ) -> list[str]:
     """Return the command prefix for a program that restores an instance.
 
     The program and the restored processes are killed when nearmetal dies. They are put into the control
     groups and on the CPUs of the request. Zombies are reaped at once, even if PID 1 of the machine does not.
+    groups: directory by controller.
     apart: whether the program gets its own PID and network namespaces.
     """
-    words = [tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", request.label]
-    if request.cpus:
-        words += ["--cpus", ",".join(map(str, request.cpus))]
-    for group in groups:
-        words += ["--cgroup", str(group)]
     separate = [tools / "nm-box", "wrap", "--new-pids", "--new-net", "--"] if apart else []
-    return [*words, "--", *separate, tools / "nm-box", "reap", "--"]
+    words = [*separate, tools / "nm-box", "reap", "--"]
+    return in_groups(tools, groups, request.label, words, request.cpus)
 
 
 def _why_stuck(pid: int, request: InstanceRequest, images: Path) -> str:

@@ -4,7 +4,7 @@ alive."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from ..host import REPORT_FD, Host
@@ -37,12 +37,10 @@ class UserNamespaceHolder:
         enter = [self.tools / "nm-box", "enter", "--pid", str(pid or self.pid), "--user-namespace"]
         return [*enter, "--label", self.label, "--", *argv]
 
-    @contextmanager
-    def network_namespace(self) -> Iterator[int]:
+    def network_namespace(self) -> AbstractContextManager[int]:
         """Make a network namespace that belongs to the user namespace, until exit. Yields the PID of the
         process that keeps it alive."""
-        with _held(self.host, self.tools, self.label, ["--user-namespace", self.path]) as pid:
-            yield pid
+        return _held(self.host, self.tools, self.label, ["--user-namespace", self.path])
 
 
 @contextmanager

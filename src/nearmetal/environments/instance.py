@@ -210,16 +210,6 @@ def await_end(launched: Launched, label: str, groups: Mapping[str, Path]) -> Non
 
 
 @contextmanager
-def ended(launched: Launched, pid: int, label: str, groups: Mapping[str, Path]) -> Iterator[None]:
-    """Call end() and await_end() on exit."""
-    try:
-        yield
-    finally:
-        end(launched, pid)
-        await_end(launched, label, groups)
-
-
-@contextmanager
 def box(
     host: Host, label: str, argv: Sequence[str], groups: Mapping[str, Path]
 ) -> Iterator[Mapping[str, int]]:
@@ -232,8 +222,11 @@ def box(
         env={processes.LABEL_VARIABLE: label},
         inherit=False,
     )
-    with ended(launched, launched.facts["pid"], label, groups):
+    try:
         yield launched.facts
+    finally:
+        end(launched, launched.facts["pid"])
+        await_end(launched, label, groups)
 
 
 def require_host_image(request: InstanceRequest) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -93,7 +93,7 @@ class Native(criu_of.RestoresByCriu):
                     phases=phases,
                 )
 
-            argv = partial(_restore_argv, tools, criu, request, cgroups.unique(groups))
+            argv = partial(_restore_argv, tools, criu, request, groups)
             yield EarlyRestore(host, request, argv, instance, kept, apart=apart)
 
 
@@ -107,7 +107,7 @@ def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
     """
     init = [tools / "nm-init", "--first-fd", str(REPORT_FD), "--label", request.label]
     if request.layer is not None:
-        return [*restorer(tools, replace(request, cpus=()), ()), *init]
+        return [*restorer(tools, replace(request, cpus=()), {}), *init]
     if request.seat is None:
         return init
     user = ["--user-namespace", request.user_namespace] if request.user_namespace is not None else []
@@ -216,7 +216,7 @@ def _restore_argv(
     tools: Tools,
     criu: Criu,
     request: InstanceRequest,
-    groups: Sequence[Path],
+    groups: Mapping[str, Path],
     images: Path,
     hold: Path | None,
 ) -> list[str]:

@@ -13,7 +13,7 @@ from ..host.runtime import scratch_directory
 from ..model.study import Attachment, Environment
 from .contract import Available, Backend, InstanceRequest, Tools, Unavailable
 from .holder import user_namespace_holder
-from .instance import missing_tools
+from .instance import group_notes, missing_tools
 
 COMMAND_TIMEOUT = 60.0
 
@@ -85,16 +85,17 @@ def probe(
 
 
 def probe_as_user(
-    backend: Backend, host: Host, tools: Tools, *, notes: tuple[str, ...], version: str | None = None
+    backend: Backend, host: Host, tools: Tools, *, version: str | None = None
 ) -> Available | Unavailable:
     """Run probe() with a new user namespace if nearmetal runs without root and the backend then needs one.
 
-    The instance gets its own network namespace and host name if the backend supports them.
+    The instance gets its own network namespace and host name if the backend supports them. The notes say what
+    the lack of control groups means here.
     """
     missing = missing_tools(host, tools)
     if missing is not None:
         return missing
-    own = backend.capabilities.own
+    own, notes = backend.capabilities.own, group_notes()
     with ExitStack() as stack:
         namespace = None
         if backend.capabilities.needs_user_namespace and not host.is_root():

@@ -22,7 +22,7 @@ from ..host.processes.helper import wait_readable
 from ..host.processes.labelled import descendant
 from ..host.processes.running import running_program
 from .contract import InstanceRequest, Tools
-from .instance import START_TIMEOUT
+from .instance import START_TIMEOUT, seconds
 
 FIRST = "first"
 REMOVAL_SECONDS = 10.0
@@ -86,19 +86,21 @@ def entered_by_call(
     return (*inside, *program, *outside[:-1], "--call", "{}", "--")
 
 
-def in_groups(tools: Tools, groups: Mapping[str, Path], label: str, argv: Sequence[str]) -> list[str]:
+def in_groups(
+    tools: Tools, groups: Mapping[str, Path], label: str, argv: Sequence[str], cpus: Sequence[int] = ()
+) -> list[str]:
     """Return the command line that runs a program on the machine, outside of instances, in these control
     groups. The program is killed when its parent dies.
 
     groups: directory by controller.
+    cpus: CPUs that it may use; empty for no restriction.
     """
-    directories = [w for d in cgroups.unique(groups) for w in ("--cgroup", str(d))]
-    return [
-        *(tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", label),
-        *directories,
-        "--",
-        *argv,
-    ]
+    words = [tools / "nm-box", "enter", "--pid", "0", "--die-with-parent", "--label", label]
+    if cpus:
+        words += ["--cpus", ",".join(map(str, cpus))]
+    for directory in cgroups.unique(groups):
+        words += ["--cgroup", str(directory)]
+    return [*words, "--", *argv]
 
 
 def read_log(file: Path) -> str:
@@ -197,26 +199,25 @@ def read_pid(file: Path) -> int | None:
         return None
 
 
-def started_instance(
-    request: InstanceRequest, run: Running, begin: int, groups: Mapping[str, Path], enter: Sequence[str]
+def program_instance(
+    request: InstanceRequest,
+    pid: int,
+    phases: Mapping[str, float],
+    groups: Mapping[str, Path],
+    enter: tuple[str, ...],
 ) -> ProgramInstance:
     """Return the object for an instance whose container program runs its payload.
 
-    begin: time of the request (CLOCK_MONOTONIC, ns).
-    groups: control groups of the instance: directory by controller.
+    pid, phases, groups: as pid, phases and cgroups of contract.Instance.
     enter: command prefix that runs a command inside.
     """
     return ProgramInstance(
         label=request.label,
         hostname=request.hostname,
-        pid=run.pid,
-        phases={
-            "prepare": (run.begun - begin) / 1e9,
-            "program": (run.first - run.begun) / 1e9,
-            "first_instruction": (run.first - begin) / 1e9,
-        },
+        pid=pid,
+        phases=phases,
         cgroups=groups,
-        enter=tuple(enter),
+        enter=enter,
     )
 
 
@@ -245,6 +246,18 @@ class Running:
     pid: int
     begun: int
     first: int
+
+    def phases(self, begin: int) -> dict[str, float]:
+        """Return the phases of the start; see contract.Instance. 'program' is the time from the start of the
+        program to the first instruction of nm-init.
+
+        begin: time of the request (CLOCK_MONOTONIC, ns).
+        """
+        return {
+            "prepare": seconds(begin, self.begun),
+            "program": seconds(self.begun, self.first),
+            "first_instruction": seconds(begin, self.first),
+        }
 
 
 @contextmanager

@@ -7,12 +7,10 @@ from ..errors import UnavailableError, UsageError
 from ..model.capabilities import ENTRY_POINTS
 from .contract import Backend
 
-GROUP = ENTRY_POINTS
-
 
 def backend_names() -> tuple[str, ...]:
     """Return the names of all backends in alphabetical order, without loading them."""
-    return tuple(plugins.points(GROUP))
+    return tuple(plugins.points(ENTRY_POINTS))
 
 
 def get_backend(name: str) -> Backend:
@@ -20,7 +18,7 @@ def get_backend(name: str) -> Backend:
 
     Raises UnavailableError if it does not exist, or cannot be loaded.
     """
-    backend: Backend = plugins.load(GROUP, name, "backend", UnavailableError)
+    backend: Backend = plugins.load(ENTRY_POINTS, name, "backend", UnavailableError)
     return backend
 
 
@@ -29,5 +27,5 @@ def named_backend(name: str) -> Backend:
 
     Raises UsageError if it does not exist, UnavailableError if it cannot be loaded.
     """
-    plugins.require(GROUP, name, "backend", UsageError)
+    plugins.require(ENTRY_POINTS, name, "backend", UsageError)
     return get_backend(name)

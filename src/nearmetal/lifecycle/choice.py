@@ -66,21 +66,15 @@ def choose(bound: float, candidates: Sequence[Candidate], of: Bounded = Bounded.
         reasons = "; ".join(f"{c.prediction.method}: {c.refused}" for c in candidates)
         raise ValueError(f"no method can move it: {reasons or 'none was named'}")
     fitting = [p for p in able if of.time(p).high <= bound]
-    if not fitting:
+    if fitting:
+        other = Bounded.TOTAL if of is Bounded.DOWNTIME else Bounded.DOWNTIME
+        best = min(fitting, key=lambda p: (p.method.fetches_later, other.time(p).high, other.time(p).value))
+        words = f"{best.method} keeps {_time(bound)}"
+    else:
         best = min(able, key=lambda p: (of.time(p).high, of.time(p).value, p.total.value))
-        return Choice(
-            method=best.method,
-            reason=f"no method keeps {_time(bound)}; {best.method} comes closest with {_range(best, of)}"
-            f"{_unfit(able, best, bound, of)}",
-            holds=False,
-        )
-    other = Bounded.TOTAL if of is Bounded.DOWNTIME else Bounded.DOWNTIME
-    best = min(fitting, key=lambda p: (p.method.fetches_later, other.time(p).high, other.time(p).value))
-    return Choice(
-        method=best.method,
-        reason=f"{best.method} keeps {_time(bound)} with {_range(best, of)}{_unfit(able, best, bound, of)}",
-        holds=True,
-    )
+        words = f"no method keeps {_time(bound)}; {best.method} comes closest"
+    reason = f"{words} with {_range(best, of)}{_unfit(able, best, bound, of)}"
+    return Choice(method=best.method, reason=reason, holds=bool(fitting))
 
 
 def _unfit(able: Sequence[Prediction], best: Prediction, bound: float, of: Bounded) -> str:

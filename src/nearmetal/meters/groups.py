@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from ..samplers import Sampler
 from .contract import Counters, Meter
 from .inside import InsideCounters, grown, own_sources, sources_of
 from .instances import InstanceCounters
-from .network import NetworkWatch, shared_slice, watch_network
+from .network import NetworkWatch, watch_network
 from .transport import TransportWatch
 
 
@@ -56,7 +56,14 @@ class MeteredArm:
             yield
 
     def timed_slice(self, workload: str) -> AbstractContextManager[None]:
-        return shared_slice(self.network, workload)
+        """Count one slice, if the arm uses a network that it shares with other arms; otherwise do nothing.
+
+        The slice is counted from the end of the previous slice on this network: in between, only arms with
+        their own networks have worked.
+        """
+        if self.network is None or not self.network.shared:
+            return nullcontext()
+        return self.network.timed(workload, since_last=True)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ so their counters, in scope 'node', include the traffic of other programs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 
 from ..host.counters.network_files import PROBES, RETRANSMITTED
 from ..host.counters.network_meter import MARKED, PROTOCOLS, QDISCS, NetworkMeter, grown
@@ -40,6 +40,7 @@ class NetworkWatch:
 
     def __init__(self, arm: RunningArm, stack: ExitStack) -> None:
         self.shared, self._points = _points(arm, stack)
+        self._tcp = [point for point in self._points if point.tcp is not None]
         self._timed: dict[str, Counters] = {}
         self._connections: dict[tuple[str, str, str], Connection] | None = None
 
@@ -50,7 +51,7 @@ class NetworkWatch:
         since_last: whether to count from the last mark of the same network, instead of reading the counters
             on entry.
         """
-        tcp = [point.meter for point in self._points if point.tcp is not None]
+        tcp = [point.meter for point in self._tcp]
         before = [meter.last_mark if since_last else meter.mark() for meter in tcp]
         try:
             yield
@@ -64,9 +65,8 @@ class NetworkWatch:
                     total[name] = _plus(total[name], first[name], last[name])
 
     def mark(self) -> None:
-        for point in self._points:
-            if point.tcp is not None:
-                point.meter.mark()
+        for point in self._tcp:
+            point.meter.mark()
 
     def look(self) -> None:
         """Record the state of the TCP connections if a segment was lost since the beginning. Call this while
@@ -96,8 +96,8 @@ class NetworkWatch:
         links: local and remote end of each connection, 'ADDRESS:PORT'.
         """
         total = known = 0
-        for point in self._points:
-            for c in point.meter.connections(point.scope) or () if point.tcp is not None else ():
+        for point in self._tcp:
+            for c in point.meter.connections(point.scope) or ():
                 if (c.local, c.remote) in links and c.bytes_acked is not None:
                     total += c.bytes_acked
                     known += 1
@@ -154,19 +154,6 @@ class _Point:
 
     def _counters(self) -> Counters:
         return self.meter.counters(self._sources, self._devices)
-
-
-def shared_slice(watch: NetworkWatch | None, workload: str) -> AbstractContextManager[None]:
-    """Count one slice, if the arm uses a network that it shares with other arms; otherwise do nothing.
-
-    The slice is counted from the end of the previous slice on this network: in between, only arms with their
-    own networks have worked.
-
-    watch: network of the arm; None if it uses none.
-    """
-    if watch is None or not watch.shared:
-        return nullcontext()
-    return watch.timed(workload, since_last=True)
 
 
 def watch_network(arm: RunningArm, stack: ExitStack) -> NetworkWatch | None:

@@ -88,6 +88,7 @@ class Sampler:
     also: additional files of the node: name -> path.
     period: seconds between two samples.
     flush: seconds between two writes to the disk; samples that are not yet written are lost in a power cut.
+    raw: path of the file with the uncompressed lines, which exists until exit.
     problem: why sampling has failed (for example a full disk), else None. A run continues without samples.
     """
 
@@ -104,7 +105,7 @@ class Sampler:
     ) -> None:
         self._path = directory / f"{writer}.jsonl.zst"
         self._cost_file = directory / f"{writer}.cost.json"
-        self._raw, self._errors = raw_beside(self._path), directory / f"{writer}.stderr.txt"
+        self.raw, self._errors = raw_beside(self._path), directory / f"{writer}.stderr.txt"
         self._host, self._program = host, program
         self._period, self._flush = period, flush
         self._node_files = {**NODE_FILES, **(also or {})}
@@ -148,11 +149,6 @@ class Sampler:
         """Stop sampling an instance. Harmless if it is not known."""
         self._commands.send(f"- {self.scope_of(name)}\n")
 
-    @property
-    def raw(self) -> Path:
-        """Path of the file with the uncompressed lines, which exists until exit."""
-        return self._raw
-
     @staticmethod
     def scope_of(instance: str) -> str:
         """Return the scope of an instance that is added with this name. Other characters than letters, digits
@@ -166,7 +162,7 @@ class Sampler:
     def _start(self) -> None:
         milliseconds = (str(round(self._period * 1000)), str(round(self._flush * 1000)))
         with self._commands.opened() as reader:
-            argv = [self._program, str(reader), str(self._raw), *milliseconds]
+            argv = [self._program, str(reader), str(self.raw), *milliseconds]
             self._process = self._host.start(
                 argv, stdout=Path(os.devnull), stderr=self._errors, pass_fds=(reader,)
             )
@@ -186,19 +182,16 @@ class Sampler:
     def _compress(self) -> None:
         """Append the raw lines to the compressed file. A new file first gets its header."""
         with contextlib.suppress(OSError):
-            self._add_cost(cost_of_samples(self._raw))
-        frames = FrameWriter(self._path)
-        try:
+            self._add_cost(cost_of_samples(self.raw))
+        with contextlib.closing(FrameWriter(self._path)) as frames:
             if not frames.last:
                 scale = local_scale()
                 header = f'{{"schema":{SCHEMA},"tick":{scale.tick},"page":{scale.page}}}\n'
                 frames.append(header.encode())
-            with contextlib.suppress(FileNotFoundError), self._raw.open("rb") as file:
+            with contextlib.suppress(FileNotFoundError), self.raw.open("rb") as file:
                 for lines in whole_lines(file, _FRAME, frames.last):
                     frames.append(lines)
-        finally:
-            frames.close()
-        self._raw.unlink(missing_ok=True)
+        self.raw.unlink(missing_ok=True)
 
     def _add_cost(self, more: SamplingCost) -> None:
         if more.samples:

@@ -80,11 +80,8 @@ class GuestSampler:
         Raises OSError.
         """
         lines = self.stream.lines()
-        frames = FrameWriter(path)
-        try:
+        with contextlib.closing(FrameWriter(path)) as frames:
             frames.append(header.line() + lines[: lines.rfind(b"\n") + 1])
-        finally:
-            frames.close()
 
     @staticmethod
     def arguments(period: float) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from ...host import Host, cgroups
 from ...model.capabilities import CONTAINER_ATTACHMENTS, Capabilities
 from ..contract import InstanceRequest, Tools, Unavailable
-from ..program import ProgramInstance, entered
+from ..program import ProgramInstance, entered, program_instance
 from .wrapped import ProgramBackend, Started, Wrapped, require_plain, started
 
 CH_RUN = ("env", "USER=root", "ch-run")
@@ -39,14 +39,8 @@ class Charliecloud(ProgramBackend):
         with started(
             host, tools, request, container, more=("--hostname", request.hostname, "--fresh", "/run")
         ) as one:
-            yield ProgramInstance(
-                label=request.label,
-                hostname=request.hostname,
-                pid=one.pid,
-                phases=one.phases,
-                cgroups=one.given.groups,
-                enter=entered(tools, request, entrance(tools, one)),
-            )
+            enter = entered(tools, request, entrance(tools, one))
+            yield program_instance(request, one.pid, one.phases, one.given.groups, enter)
 
 
 def container(given: Wrapped) -> list[str]:

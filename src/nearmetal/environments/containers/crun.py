@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..contract import Unavailable
-from .oci import OciBackend, OciRuntime
+from .oci import OciBackend
 
 
 class Crun(OciBackend):
@@ -21,9 +21,6 @@ class Crun(OciBackend):
         reason="crun has no command checkpoint, for example in Debian 12, where it is built without CRIU",
         remedy="backend runc",
     )
-    runtime = OciRuntime(
-        program=program,
-        options=("--cgroup-manager=disabled",),
-        own_groups=False,
-        detach_unified=True,
-    )
+    options = ("--cgroup-manager=disabled",)
+    own_groups = False
+    detach_unified = True

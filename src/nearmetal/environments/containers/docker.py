@@ -15,21 +15,14 @@ from ...host import Host, cgroups, runtime
 from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment
-from ..contract import Available, InstanceRequest, Tools, Unavailable
-from ..instance import (
-    CONTROLLERS,
-    VERSION_TIMEOUT,
-    control_groups,
-    missing_tools,
-    require_fitting,
-    require_root,
-)
+from ..contract import InstanceRequest, Tools, Unavailable
+from ..instance import CONTROLLERS, VERSION_TIMEOUT, control_groups, require_fitting, require_root
 from ..program import (
     ProgramInstance,
     entered_by_call,
     first_report,
+    program_instance,
     shared_memory_size,
-    started_instance,
 )
 from .docker_daemon import COMMAND_TIMEOUT, cgroup_driver, container, remove, socket_is_there
 from .docker_image import FRESH, look_at, overlays, skeleton_image
@@ -53,20 +46,13 @@ class Docker(ProgramBackend):
         remedy="backend runc, which Docker runs",
     )
 
-    def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        missing = missing_tools(host, tools)
-        if missing is not None:
-            return missing
-        if host.which("docker") is None:
-            return Unavailable(reason="docker is not installed", remedy=self.remedy)
+    def _version(self, host: Host) -> str | Unavailable:
+        """Return the version of the daemon, which may differ from the client's, or that none answers."""
         answer = host.run(["docker", "version", "--format", "{{.Server.Version}}"], timeout=VERSION_TIMEOUT)
         if not answer.ok:
             reason = f"no Docker daemon answers: {answer.failure()}"
             return Unavailable(reason=reason, remedy="systemctl start docker")
-        found = super().check(host, tools)
-        # The version of the daemon, which may differ from the client's.
-        version = f"docker {answer.stdout.strip()}"
-        return replace(found, version=version) if isinstance(found, Available) else found
+        return f"docker {answer.stdout.strip()}"
 
     @contextmanager
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
@@ -100,7 +86,8 @@ class Docker(ProgramBackend):
             enter = entered_by_call(
                 tools, request, report.directory, ["docker", "exec", "--interactive", request.label]
             )
-            yield started_instance(request, run, begin, groups or cgroups.of_process(run.pid), enter)
+            own = groups or cgroups.of_process(run.pid)
+            yield program_instance(request, run.pid, run.phases(begin), own, enter)
 
     seated = staticmethod(in_seat)
     remove_kept = staticmethod(remove)

@@ -23,7 +23,7 @@ from ..criu_connections import freezing_options
 from ..criu_restoring import restorer, restoring_from
 from ..instance import CONTROLLERS, control_groups, require_root, seconds
 from ..moving import Criu, Dump, Restore
-from ..program import ProgramInstance, entered, read_log
+from ..program import ProgramInstance, entered, program_instance, read_log
 from .wrapped import ProgramBackend, Wrapped, started, state_of, wrapped
 
 NAME = "c"
@@ -133,14 +133,7 @@ def _instance(
     tools: Tools, request: InstanceRequest, pid: int, phases: Mapping[str, float], given: Wrapped
 ) -> ProgramInstance:
     attach = [*_into(tools, pid), "--signal-grandchildren", "--", *_lxc("lxc-attach", given.state), "--"]
-    return ProgramInstance(
-        label=request.label,
-        hostname=request.hostname,
-        pid=pid,
-        phases=phases,
-        cgroups=given.groups,
-        enter=entered(tools, request, attach),
-    )
+    return program_instance(request, pid, phases, given.groups, entered(tools, request, attach))
 
 
 @contextmanager
@@ -155,7 +148,7 @@ def _restored(
 
     begin = time.monotonic_ns()
     words = _checkpointing(tools, request, criu, images, "--restore", "--foreground")
-    argv = [*restorer(tools, request, ()), *given.prefix, *words]
+    argv = [*restorer(tools, request, {}), *given.prefix, *words]
     with restoring_from(host, request, argv, images, pid_of=restored_pid) as pid:
         cgroups.thaw(pid, request.place)  # CRIU restores the state in which it found the group
         phases = {"restore": seconds(begin, time.monotonic_ns())}

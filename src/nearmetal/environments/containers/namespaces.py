@@ -8,7 +8,7 @@ and control groups if they can be made. It runs as root, or inside a user namesp
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 from ...errors import RunError, UnavailableError
 from ...host import Host, cgroups
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
-from ...model.study import Attachment, Environment
+from ...model.study import Attachment
 from .. import criu as criu_of
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
 from ..criu_connections import connection_options, waiting_options
@@ -30,7 +30,6 @@ from ..instance import (
     box_argv,
     box_phases,
     control_groups,
-    group_notes,
     make_instance,
     require_seat,
     seconds,
@@ -39,7 +38,7 @@ from ..moving import Criu, Dump, Restore
 from ..probe import probe_as_user
 
 
-class Namespaces(criu_of.RestoresByCriu):
+class Namespaces(criu_of.RestoresConnections):
     """Backend namespaces. It supports the attachments host, loopback and none (a network with lo only), and
     networks built by nearmetal."""
 
@@ -49,7 +48,7 @@ class Namespaces(criu_of.RestoresByCriu):
     )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
-        return probe_as_user(self, host, tools, notes=group_notes())
+        return probe_as_user(self, host, tools)
 
     @contextmanager
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxInstance]:
@@ -87,18 +86,10 @@ class Namespaces(criu_of.RestoresByCriu):
         assert isinstance(guest, GuestInstance)
         return started_in_guest(guest, tools, request, namespace_options(request), alone=alone)
 
-    restored_at = frozenset({Attachment.VETH_BRIDGE})
-
-    def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
-        return criu_of.refuses(host, environment, self.restored_at)
-
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
-        try:
-            mounts = Path(f"/proc/{instance.pid}/mountinfo").read_text()
-        except OSError as e:
-            raise RunError(f"no checkpoint: the first process of the instance has ended: {e.strerror}") from e
+        mounts = criu_of.mounts_of(instance.pid)
         points = criu_of.external_mounts(mounts, own_network=own_network(request))
         (dump.images / MOUNTS).write_text("\n".join(points))
         more = [*criu_of.external_options(points), *connection_options(request, dump.images)]
@@ -118,7 +109,7 @@ class Namespaces(criu_of.RestoresByCriu):
             def instance(pid: int, phases: Mapping[str, float]) -> BoxInstance:
                 return make_instance(tools, request, pid=pid, namespaces_of=pid, groups=groups, phases=phases)
 
-            argv = partial(_restore_argv, tools, criu, request, cgroups.unique(groups))
+            argv = partial(_restore_argv, tools, criu, request, groups)
             yield EarlyRestore(host, request, argv, instance, kept)
 
 
@@ -157,7 +148,7 @@ def _restore_argv(
     tools: Tools,
     criu: Criu,
     request: InstanceRequest,
-    groups: Sequence[Path],
+    groups: Mapping[str, Path],
     images: Path,
     hold: Path | None,
 ) -> list[str]:

@@ -6,19 +6,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...errors import RunError
 from ...host import Host, cgroups, runtime
 from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
-from ...model.study import Attachment, Environment
+from ...model.study import Attachment
 from .. import criu as criu_of
-from ..contract import Instance, InstanceRequest, Tools, Unavailable
+from ..contract import Instance, InstanceRequest, Tools
 from ..criu_connections import connection_options, freezing_options, waiting_options, write_configuration
 from ..criu_restoring import EarlyRestore, restorer
 from ..instance import CONTROLLERS, control_groups, require_fitting, require_root
@@ -29,8 +28,8 @@ from ..program import (
     end_payload,
     entered_by_call,
     first_report,
+    program_instance,
     running,
-    started_instance,
 )
 from .wrapped import ProgramBackend, all_binds, state_of
 
@@ -61,9 +60,9 @@ NO_DEVICES = ("nosuid", "nodev")
 INERT = (*NO_DEVICES, "noexec")
 
 
-@dataclass(frozen=True, kw_only=True)
-class OciRuntime:
-    """An OCI runtime.
+class OciBackend(ProgramBackend):
+    """A backend that uses an OCI runtime. It supports the attachments host, none and loopback, and networks
+    built by nearmetal.
 
     options: options between the name of the program and its command.
     own_groups: whether the runtime makes the control groups of a container, at the path in the bundle. If
@@ -72,27 +71,19 @@ class OciRuntime:
         mount of version 2 is hidden from it.
     """
 
-    program: str
     options: tuple[str, ...] = ()
     own_groups: bool
-    detach_unified: bool = False
-
-
-class OciBackend(ProgramBackend):
-    """A backend that uses an OCI runtime. It supports the attachments host, none and loopback, and networks
-    built by nearmetal."""
-
-    runtime: OciRuntime
+    detach_unified = False
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
 
     @contextmanager
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
         begin = time.monotonic_ns()
-        with _prepared(self.runtime, host, tools, request) as ready:
+        with _prepared(self, host, tools, request) as ready:
             run_words = ready.placed.command("run", "--bundle", str(ready.inner.scratch), request.label)
             argv = [*ready.around, *run_words]
             with running(host, ready.inner, ready.report, argv) as run, end_payload(run):
-                yield started_instance(request, run, begin, ready.groups, ready.enter())
+                yield program_instance(request, run.pid, run.phases(begin), ready.groups, ready.enter())
 
 
 def bundle(
@@ -179,7 +170,7 @@ class _Placed:
     group_path: `groups` of bundle().
     """
 
-    runtime: OciRuntime
+    backend: OciBackend
     tools: Tools
     request: InstanceRequest
     state: Path
@@ -191,8 +182,8 @@ class _Placed:
         return [self.tools / "nm-box", "wrap", *self.detached, *self.joined, *more, "--"]
 
     def command(self, *words: str) -> list[str]:
-        runtime = self.runtime
-        return [runtime.program, "--root", str(self.state / "runtime"), *runtime.options, *words]
+        backend = self.backend
+        return [backend.program, "--root", str(self.state / "runtime"), *backend.options, *words]
 
     def checkpointing(
         self, criu: Criu, command: str, images: Path, *more: str, hold: Path | None = None
@@ -218,18 +209,18 @@ class _Placed:
 
 
 def _placed(
-    kind: OciRuntime, tools: Tools, request: InstanceRequest, state: Path, groups: Mapping[str, Path]
+    backend: OciBackend, tools: Tools, request: InstanceRequest, state: Path, groups: Mapping[str, Path]
 ) -> _Placed:
-    unified = cgroups.unified_beside_version1() if kind.detach_unified else None
-    joined = () if kind.own_groups else cgroups.unique(groups)
+    unified = cgroups.unified_beside_version1() if backend.detach_unified else None
+    joined = () if backend.own_groups else cgroups.unique(groups)
     return _Placed(
-        runtime=kind,
+        backend=backend,
         tools=tools,
         request=request,
         state=state,
         detached=() if unified is None else ("--detach", str(unified)),
         joined=tuple(word for group in joined for word in ("--cgroup", str(group))),
-        group_path=cgroups.path_for_runtime(groups, request.place) if kind.own_groups else None,
+        group_path=cgroups.path_for_runtime(groups, request.place) if backend.own_groups else None,
     )
 
 
@@ -254,7 +245,7 @@ class _Prepared:
 
 
 @contextmanager
-def _prepared(kind: OciRuntime, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_Prepared]:
+def _prepared(backend: OciBackend, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_Prepared]:
     require_root(host, request)
     require_fitting(request)
     binds = all_binds(tools, request)
@@ -267,7 +258,7 @@ def _prepared(kind: OciRuntime, host: Host, tools: Tools, request: InstanceReque
         overlay = state / "overlay"
         # Its root too is mounted for the runtime alone: runc starts the helper of its exec there.
         (overlay / "root").mkdir(parents=True)
-        placed = _placed(kind, tools, request, state, groups)
+        placed = _placed(backend, tools, request, state, groups)
         further = None if request.layer is None else _criu_options_of(state)
         seen = {**binds, report.directory: True}
         network = _own_network(request, state)
@@ -322,11 +313,8 @@ def _group_mounts(pid: int, images: Path) -> Sequence[str]:
 
     Raises RunError if the instance has ended.
     """
-    try:
-        mounts = Path(f"/proc/{pid}/mountinfo").read_text()
-    except OSError as e:
-        raise RunError(f"no checkpoint: the first process of the instance has ended: {e.strerror}") from e
-    kinds = ((line.split(), line.partition(" - ")[2].split()) for line in mounts.splitlines())
+    mounts = criu_of.mounts_of(pid).splitlines()
+    kinds = ((line.split(), line.partition(" - ")[2].split()) for line in mounts)
     points = [words[4] for words, (kind, *_) in kinds if kind.startswith("cgroup")]
     (images / _GROUP_MOUNTS).write_text("\n".join(points))
     return points
@@ -338,19 +326,14 @@ def _unmasked(state: Path) -> tuple[str, ...]:
     return ("--external", f"mnt[{_MASKED}]:{empty}")
 
 
-class CheckpointingOciBackend(OciBackend, criu_of.RestoresByCriu):
+class CheckpointingOciBackend(OciBackend, criu_of.RestoresConnections):
     """A backend that uses an OCI runtime with the commands checkpoint and restore."""
-
-    restored_at = frozenset({Attachment.VETH_BRIDGE})
-
-    def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
-        return criu_of.refuses(host, environment, self.restored_at)
 
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
         state = state_of(request)
-        placed = _placed(self.runtime, tools, request, state, instance.cgroups)
+        placed = _placed(self, tools, request, state, instance.cgroups)
         freezer = cgroups.freezer(instance.cgroups, request.place)
         groups = criu_of.external_options(_group_mounts(instance.pid, dump.images))
         _write_criu_options(request, state, (*freezing_options(freezer, state), *_masked(), *groups))
@@ -364,32 +347,18 @@ class CheckpointingOciBackend(OciBackend, criu_of.RestoresByCriu):
         checkpoint = placed.checkpointing(criu, "checkpoint", dump.images, *criu_of.runtime_options(dump))
         return [*placed.wrap(), *checkpoint, request.label]
 
-    def restoring(
-        self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
-    ) -> AbstractContextManager[Restore]:
-        return _restoring(self.runtime, host, tools, criu, request)
+    @contextmanager
+    def restoring(self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
+        with ExitStack() as last, _prepared(self, host, tools, request) as ready, ExitStack() as first:
+            if self.own_groups:
+                last.callback(_remove_groups, request)
 
+            def instance(pid: int, phases: Mapping[str, float]) -> ProgramInstance:
+                return program_instance(request, pid, phases, ready.groups, ready.enter())
 
-@contextmanager
-def _restoring(
-    kind: OciRuntime, host: Host, tools: Tools, criu: Criu, request: InstanceRequest
-) -> Iterator[Restore]:
-    with ExitStack() as last, _prepared(kind, host, tools, request) as ready, ExitStack() as first:
-        if kind.own_groups:
-            last.callback(_remove_groups, request)
-
-        def instance(pid: int, phases: Mapping[str, float]) -> ProgramInstance:
-            return ProgramInstance(
-                label=request.label,
-                hostname=request.hostname,
-                pid=pid,
-                phases=phases,
-                cgroups=ready.groups,
-                enter=ready.enter(),
-            )
-
-        # The start of a runtime and its check of CRIU's version take 20 to 50 ms: with lazy pages too.
-        yield EarlyRestore(host, request, partial(_restore_argv, criu, ready), instance, first, lazily=True)
+            argv = partial(_restore_argv, criu, ready)
+            # The start of a runtime and its check of CRIU's version take 20 to 50 ms: with lazy pages too.
+            yield EarlyRestore(host, request, argv, instance, first, lazily=True)
 
 
 def _restore_argv(criu: Criu, ready: _Prepared, images: Path, hold: Path | None) -> list[str]:
@@ -402,7 +371,7 @@ def _restore_argv(criu: Criu, ready: _Prepared, images: Path, hold: Path | None)
     if request.lazy:
         more.append("--lazy-pages")
     return [
-        *restorer(placed.tools, request, ()),
+        *restorer(placed.tools, request, {}),
         *ready.around,
         *placed.checkpointing(criu, "restore", images, *more, hold=None if waits else hold),
         request.label,

@@ -26,10 +26,10 @@ from ..program import (
     end_payload,
     entered_by_call,
     first_report,
+    program_instance,
     read_pid,
     running,
     shared_memory_size,
-    started_instance,
 )
 from .wrapped import ProgramBackend, all_binds
 
@@ -100,7 +100,7 @@ class Podman(ProgramBackend):
                 report.directory,
                 ["env", *variables, *store.command("exec", "--interactive", request.label)],
             )
-            yield started_instance(request, run, begin, groups, enter)
+            yield program_instance(request, run.pid, run.phases(begin), groups, enter)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .oci import CheckpointingOciBackend, OciRuntime
+from .oci import CheckpointingOciBackend
 
 
 class Runc(CheckpointingOciBackend):
@@ -11,4 +11,4 @@ class Runc(CheckpointingOciBackend):
 
     name = program = "runc"
     remedy = "apt-get install runc"
-    runtime = OciRuntime(program=program, own_groups=True)
+    own_groups = True

@@ -25,11 +25,9 @@ from ..instance import (
     VERSION_TIMEOUT,
     BoxInstance,
     control_groups,
-    group_notes,
     make_instance,
     missing_tools,
     require_fitting,
-    seconds,
 )
 from ..probe import probe_as_user
 from ..program import FirstReport, first_report, running
@@ -154,8 +152,7 @@ class Started:
     """A container program that runs its payload, nm-init.
 
     pid: PID of nm-init on the machine.
-    phases: as phases of contract.Instance; 'program' is the time from the start of the program to the first
-        instruction of nm-init.
+    phases: as phases of contract.Instance.
     """
 
     given: Wrapped
@@ -201,15 +198,7 @@ def started(
         running(host, given.request, given.report, [*given.prefix, *program(given)], find=find) as run,
     ):
         awaited(run.pid)
-        yield Started(
-            given=given,
-            pid=run.pid,
-            phases={
-                "prepare": seconds(begin, run.begun),
-                "program": seconds(run.begun, run.first),
-                "first_instruction": seconds(begin, run.first),
-            },
-        )
+        yield Started(given=given, pid=run.pid, phases=run.phases(begin))
 
 
 @contextmanager
@@ -253,8 +242,14 @@ class ProgramBackend(Backend):
             return missing
         if host.which(self.program) is None:
             return Unavailable(reason=f"{self.program} is not installed", remedy=self.remedy)
+        version = self._version(host)
+        if isinstance(version, Unavailable):
+            return version
+        return probe_as_user(self, host, tools, version=version)
+
+    def _version(self, host: Host) -> str | Unavailable:
+        """Return the name of the installed program and its version, or why it cannot be used."""
         # ch-run does not even print its version without $USER.
         answer = host.run([self.program, "--version"], timeout=VERSION_TIMEOUT, env={"USER": "root"})
         number = re.search(r"\d+(\.\d+)+", answer.stdout + answer.stderr)
-        version = f"{self.program} {number[0]}" if number else self.program
-        return probe_as_user(self, host, tools, version=version, notes=group_notes())
+        return f"{self.program} {number[0]}" if number else self.program

@@ -12,24 +12,20 @@ from typing import ClassVar
 from ...errors import RunError, UnavailableError, UsageError
 from ...host import Completed, Host, cgroups
 from ...host.pages import own_memory
-from ...host.processes.failure import TIMED_OUT
 from ...host.processes.labelled import tree
 from ...host.processes.running import await_true
 from ...lifecycle import Costs, Estimate, Method
-from ..contract import Unavailable
-from ..criu import DUMP_LOG, runtime_options
-from ..criu_images import first_error
+from ..criu import runtime_options
 from ..moving import Dump
 from .contract import ASK_SECONDS, SECONDS, Facts, Saved, Way, Work
 from .dumping import (
     DumpedByCriu,
+    MovedByImages,
     await_end,
-    exceeds_images,
     free_name,
     not_restored,
-    refuses_images,
+    not_written,
     script_on,
-    still,
 )
 from .surroundings import Finding, checked
 
@@ -49,7 +45,7 @@ def require_program(host: Host, program: str, package: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Container(ABC):
+class _Container(MovedByImages, ABC):
     """A container that is checkpointed by CRIU through the program that manages it.
 
     kind: prefix of the names of such instances.
@@ -61,6 +57,7 @@ class _Container(ABC):
     kind: ClassVar[str]
     program: ClassVar[str]
     package: ClassVar[str]
+    sort = "a container"
 
     container: str
 
@@ -71,12 +68,6 @@ class _Container(ABC):
     @property
     def what(self) -> str:
         return f"container {self.container}"
-
-    def refuses(self, way: Way) -> Unavailable:
-        return refuses_images(way, "a container")
-
-    def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
-        return exceeds_images(way, method, bandwidth)
 
     def require_programs(self, host: Host, work: Work) -> None:
         require_program(host, self.program, self.package)
@@ -200,16 +191,8 @@ class LxcContainer(_Container):
             raise
         if not done.ok:
             self._thaw(host, pid)
-            late = done.returncode == TIMED_OUT
-            reason = f"the time limit of {work.time_limit:g} s is over" if late else ""
-            raise RunError(
-                f"no checkpoint of container {self.container}, {still(pid)}: "
-                f"{reason or first_error(images / DUMP_LOG) or done.failure()}",
-                where=str(images / DUMP_LOG),
-                remedy="a longer --time-limit"
-                if late
-                else "lxc.console.path = none and lxc.tty.max = 0 in its configuration",
-            )
+            remedy = "lxc.console.path = none and lxc.tty.max = 0 in its configuration"
+            raise not_written(self.what, pid, work, done, images, remedy)
         if not work.keep_running:
             await_end(pid, self.what)
 

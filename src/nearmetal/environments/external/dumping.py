@@ -32,7 +32,34 @@ _STATE = 0
 """Index of the process state in fields_of()."""
 
 
-class DumpedByCriu(Dumps, ABC):
+class MovedByImages:
+    """What all instances that CRIU writes to images have in common.
+
+    sort: their kind for a message, such as 'a container'.
+    """
+
+    sort: ClassVar[str]
+
+    def refuses(self, way: Way) -> Unavailable:
+        return Unavailable(
+            reason=f"{self.sort} is not moved to a QEMU", remedy="--to with a directory or a host name"
+        )
+
+    def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
+        if way is Way.DIRECTORY:
+            return Unavailable(
+                reason="CRIU writes images to a directory by itself, as fast as the disk takes them",
+                remedy="leave --bandwidth out, or --to with a host name: the copy is limited then",
+            )
+        if method in BY_CONNECTION:
+            return Unavailable(
+                reason=f"{method} sends memory by CRIU itself, which has no limit",
+                remedy=f"leave --bandwidth out, or --method {Method.CRIU}",
+            )
+        return None
+
+
+class DumpedByCriu(MovedByImages, Dumps, ABC):
     """What all instances that support every checkpoint method of CRIU have in common."""
 
     checkpoints_by = BY_IMAGES
@@ -73,19 +100,8 @@ def write_images(
             raise
         if not done.ok:
             instance.thaw(host)
-            log = dump.images / DUMP_LOG
-            reason = (
-                (f"the time limit of {work.time_limit:g} s is over" if done.returncode == TIMED_OUT else "")
-                or first_error(log)
-                or done.failure()
-            )
-            raise RunError(
-                f"no checkpoint of {instance.what}, {still(pid)}: {reason}",
-                where=str(log),
-                remedy="a longer --time-limit"
-                if done.returncode == TIMED_OUT
-                else "the log above says what CRIU cannot write",
-            )
+            remedy = "the log above says what CRIU cannot write"
+            raise not_written(instance.what, pid, work, done, dump.images, remedy)
 
     def round_directory(number: int) -> Path:
         directory = images / f"round-{number}"
@@ -100,6 +116,24 @@ def write_images(
     write(Dump(images=images, server=server, previous=previous, tracked=previous is not None))
     if not work.keep_running:
         await_end(pid, instance.what)
+
+
+def not_written(what: str, pid: int, work: Work, done: Completed, images: Path, remedy: str) -> RunError:
+    """Return the error of a checkpoint that has failed.
+
+    what: kind and name of the instance, such as 'container web'.
+    pid: PID of its first process.
+    done: the command that should have written it to the directory.
+    remedy: what helps, unless the time limit was too short.
+    """
+    log, late = images / DUMP_LOG, done.returncode == TIMED_OUT
+    limit = f"the time limit of {work.time_limit:g} s is over"
+    reason = limit if late else first_error(log) or done.failure()
+    return RunError(
+        f"no checkpoint of {what}, {still(pid)}: {reason}",
+        where=str(log),
+        remedy="a longer --time-limit" if late else remedy,
+    )
 
 
 def not_restored(what: str, host: Host, done: Completed, images: Path) -> RunError:
@@ -159,29 +193,6 @@ def script_on(host: Host, work: Work, images: Path) -> str:
     """
     criu: Criu = work.criu(host)
     return criu.argv[0] if len(criu.argv) == 1 else str(script(criu.argv, images))
-
-
-def exceeds_images(way: Way, method: Method, bandwidth: float) -> Unavailable | None:
-    """Implement External.exceeds() for instances that are moved by images."""
-    if way is Way.DIRECTORY:
-        return Unavailable(
-            reason="CRIU writes images to a directory by itself, as fast as the disk takes them",
-            remedy="leave --bandwidth out, or --to with a host name: the copy is limited then",
-        )
-    if method in BY_CONNECTION:
-        return Unavailable(
-            reason=f"{method} sends memory by CRIU itself, which has no limit",
-            remedy=f"leave --bandwidth out, or --method {Method.CRIU}",
-        )
-    return None
-
-
-def refuses_images(way: Way, kind: str) -> Unavailable:
-    """Implement External.refuses() for instances that are moved by images.
-
-    kind: kind of the instance for the message, such as 'a container'.
-    """
-    return Unavailable(reason=f"{kind} is not moved to a QEMU", remedy="--to with a directory or a host name")
 
 
 def free_name(name: str, taken: bool, remedy: str) -> Finding:

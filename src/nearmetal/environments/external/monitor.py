@@ -75,8 +75,7 @@ class QemuProcess:
                     where=str(self.socket),
                     remedy="a running guest; a waiting QEMU is a destination: --to, or restore --into",
                 )
-            size = monitor.ask("query-memory-size-summary")
-            memory = int(size["base-memory"]) + int(size.get("plugged-memory", 0))
+            memory = _memory(monitor)
             threads = monitor.threads()
         processes: tuple[int, ...] = ()
         with contextlib.suppress(
@@ -220,7 +219,6 @@ def _described(monitor: Monitor) -> dict[str, str]:
     def kind(path: str) -> str:
         return str(monitor.ask("qom-get", {"path": path, "property": "type"}))
 
-    size = monitor.ask("query-memory-size-summary")
     version = monitor.ask("query-version")["qemu"]
     vcpus = monitor.ask("query-cpus-fast")
     return {
@@ -228,8 +226,14 @@ def _described(monitor: Monitor) -> dict[str, str]:
         "machine": kind("/machine"),
         _PROCESSOR: kind(vcpus[0]["qom-path"]),
         "vCPUs": str(len(vcpus)),
-        "memory": f"{(int(size['base-memory']) + int(size.get('plugged-memory', 0))) >> 20} MiB",
+        "memory": f"{_memory(monitor) >> 20} MiB",
     }
+
+
+def _memory(monitor: Monitor) -> int:
+    """Return the size of a guest's memory in bytes."""
+    size = monitor.ask("query-memory-size-summary")
+    return int(size["base-memory"]) + int(size.get("plugged-memory", 0))
 
 
 def _features(before: str, host: Host) -> Iterator[Finding]:

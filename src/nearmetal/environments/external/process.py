@@ -15,11 +15,10 @@ from ...host.pages import own_memory
 from ...host.processes.failure import TIMED_OUT
 from ...host.processes.labelled import ancestors, tree
 from ...lifecycle import Costs, Estimate, Method
-from ..contract import Unavailable
 from ..criu import PID_FILE, dump_argv, restore_argv
 from ..moving import Criu, Dump
-from .contract import SECONDS, Facts, RestoredError, Saved, Way, Work
-from .dumping import DumpedByCriu, exceeds_images, fields_of, not_restored, refuses_images
+from .contract import SECONDS, Facts, RestoredError, Saved, Work
+from .dumping import DumpedByCriu, fields_of, not_restored
 from .surroundings import Finding, checked
 
 CRIU_COSTS = Costs(fixed=Estimate(0.08, 0.2, 0.9), setup=Estimate(0.0, 0.0, 0.05))
@@ -38,6 +37,8 @@ _STATE, _SESSION = 0, 3
 class ProcessTree(DumpedByCriu):
     """A process and its descendants."""
 
+    sort = "a process"
+
     pid: int
 
     @property
@@ -47,12 +48,6 @@ class ProcessTree(DumpedByCriu):
     @property
     def what(self) -> str:
         return f"process {self.pid}"
-
-    def refuses(self, way: Way) -> Unavailable:
-        return refuses_images(way, "a process")
-
-    def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
-        return exceeds_images(way, method, bandwidth)
 
     def require_programs(self, host: Host, work: Work) -> None:
         work.criu(host)

@@ -148,22 +148,12 @@ def _files(machine: Mapping[str, JsonValue]) -> Finding:
             continue
         if now != seen:
             other.append(name)
-    if missing or other:
-        lacks = f"missing: {_some(missing)}" if missing else ""
-        differs = f"of another build: {_some(other)}" if other else ""
-        return Finding(
-            subject="programs and libraries",
-            answer=Answer.PREVENTS,
-            text="; ".join(filter(None, (lacks, differs))),
-            remedy="install the same versions as where it was written",
-        )
-    return Finding(
-        subject="programs and libraries",
-        answer=Answer.FINE,
-        text=f"all {len(files)} mapped files are here, and the same"
-        if files
-        else "the instance brings its own",
-    )
+    good = f"all {len(files)} mapped files are here, and the same" if files else "the instance brings its own"
+    lacks = f"missing: {_some(missing)}" if missing else ""
+    differs = f"of another build: {_some(other)}" if other else ""
+    bad = "; ".join(filter(None, (lacks, differs)))
+    remedy = "install the same versions as where it was written"
+    return checked("programs and libraries", not bad, good, bad, remedy)
 
 
 def _taken(machine: Mapping[str, JsonValue]) -> Iterator[Finding]:

@@ -269,15 +269,13 @@ def require_attachment(request: InstanceRequest, capabilities: Capabilities) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class GuestInterface:
-    """The network interface inside a guest.
+    """The network interface inside a guest, eth0.
 
-    interface: name of the interface.
     mac, address, mask, mtu: MAC address, IPv4 address, netmask and MTU of the seat, which the guest takes
         over.
     routes: routes with a gateway: 'NETWORK/PREFIX:GATEWAY'.
     """
 
-    interface: str = "eth0"
     mac: str
     address: str
     mask: str
@@ -287,7 +285,7 @@ class GuestInterface:
     def words(self) -> str:
         """Return the value of the parameter nm.net on the kernel's command line."""
         prefix = IPv4Network(f"0.0.0.0/{self.mask}").prefixlen
-        return ",".join([self.interface, f"{self.address}/{prefix}", str(self.mtu), *self.routes])
+        return ",".join(["eth0", f"{self.address}/{prefix}", str(self.mtu), *self.routes])
 
 
 def tuning(network: NetworkSettings) -> str:
@@ -305,7 +303,7 @@ def command_line(
     *,
     root: str,
     port: str,
-    consoles: Sequence[str],
+    console: str,
     place: GuestInterface | None = None,
     upper: str = "",
     swap: str = "",
@@ -314,7 +312,7 @@ def command_line(
     """Return the command line of a guest's kernel, with the parameters of nm-guest (kernels/guest/guest.h).
 
     root, port, upper, swap: values of nm.root, nm.port, nm.upper and nm.swap; empty to omit the parameter.
-    consoles: values of console=.
+    console: value of console=.
     place: network interface of the guest; None for a guest without one.
     more: further parameters.
     Raises UnavailableError if the line is longer than a kernel accepts, or a parameter contains a space or a
@@ -331,7 +329,7 @@ def command_line(
         "port": port,
     }
     # With panic=-1 the guest reboots, and so ends, at once after a panic. The panic is noticed without delay.
-    words = [*(f"console={c}" for c in consoles), "panic=-1", "net.ifnames=0", *more]
+    words = [f"console={console}", "panic=-1", "net.ifnames=0", *more]
     words += [f"nm.{name}={value}" for name, value in given.items() if value]
     text = " ".join(words)
     if len(text) > LONGEST_COMMAND_LINE or any(set(w) & set(" \t\n\"'") for w in words):

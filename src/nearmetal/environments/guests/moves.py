@@ -97,6 +97,22 @@ def first_answer(agent: GuestLine) -> tuple[Clocks, float]:
     return min(first, agent.clocks(), key=lambda clocks: clocks.error), answered
 
 
+def note_round(copied: dict[int, CopyRound], number: int, left: int, throttle: float) -> None:
+    """Record a pre-copy round as it is reported while it runs.
+
+    For each round, the largest reported amount of memory left is kept: this is closest to the amount at the
+    beginning of the round.
+
+    copied: rounds by number.
+    number: number of the round; 0 if none has begun, so that nothing is recorded.
+    left, throttle: as in CopyRound.
+    """
+    if number < 1:
+        return
+    known = copied.get(number, CopyRound(left=left))
+    copied[number] = CopyRound(left=max(known.left, left), throttle=max(known.throttle, throttle))
+
+
 def not_moved(error: RunError, line: GuestLine | None, method: Method, *, runs: bool, lost: str) -> RunError:
     """Return the error of a failed move, whose message says what became of the guest. If the guest continues
     at its source, also let its agent's connection stay there.

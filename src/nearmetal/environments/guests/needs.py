@@ -16,6 +16,10 @@ from ..contract import Unavailable
 from .initramfs import module_name
 
 _CARDS = {Nic.VIRTIO: "virtio_net", Nic.VHOST: "virtio_net", Nic.E1000: "e1000", Nic.RTL8139: "8139cp"}
+_NO_IOMMU = Unavailable(
+    reason="the machine has no IOMMU, or it is switched off",
+    remedy="intel_iommu=on or amd_iommu=on on the machine's kernel command line, and in its firmware",
+)
 VHOST = Path("/dev/vhost-net")
 _MEMINFO = re.compile(r"^(\w+): +(\d+)", re.MULTILINE)
 _X86_64 = 62
@@ -49,20 +53,6 @@ def missing_drivers(modules: Path, wanted: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(w for w in wanted if w not in known) if known else ()
 
 
-def drivers_of(
-    settings: GuestSettings, *, shared_root: bool, network: bool, further: Sequence[str] = ()
-) -> tuple[str, ...]:
-    """Return the names of the drivers that a guest needs.
-
-    shared_root: whether the guest uses the root directory of the machine.
-    network: whether the guest has a network card.
-    further: names from network_drivers().
-    """
-    root = ("virtiofs",) if shared_root else () if settings.disk is not None else ("virtio_blk", "erofs")
-    card = (_CARDS[settings.nic],) if network else ()
-    return ("virtio_console", "overlay", *root, *card, *further)
-
-
 def network_drivers(own: NetworkSettings, inside: Sequence[Environment]) -> tuple[str, ...]:
     """Return the names of the kernel modules for the TCP congestion controls of a guest and of the instances
     inside it, and for a network between these instances. reno is built into every kernel.
@@ -84,17 +74,23 @@ def require_drivers(
     network: bool,
     further: Sequence[str] = (),
 ) -> None:
-    """Check that a kernel has the drivers that a guest needs (drivers_of()).
+    """Check that a kernel has the drivers that a guest needs.
 
     modules: lib/modules/<version> of the kernel; None if its drivers are unknown, which are then not checked.
+    shared_root: whether the guest uses the root directory of the machine.
+    network: whether the guest has a network card.
+    further: names from network_drivers().
 
     Raises UnavailableError if the kernel lacks one.
     """
-    wanted = drivers_of(settings, shared_root=shared_root, network=network, further=further)
-    missing = missing_drivers(modules, wanted) if modules else ()
+    if modules is None:
+        return
+    root = ("virtiofs",) if shared_root else () if settings.disk is not None else ("virtio_blk", "erofs")
+    card = (_CARDS[settings.nic],) if network else ()
+    missing = missing_drivers(modules, ("virtio_console", "overlay", *root, *card, *further))
     if missing:
         raise UnavailableError(
-            f"kernel {modules.name if modules else ''} has no driver {', '.join(missing)}",
+            f"kernel {modules.name} has no driver {', '.join(missing)}",
             remedy="nearmetal image build debian-kernel-generic, and guest: kernel: debian-kernel-generic",
         )
 
@@ -153,11 +149,7 @@ def device_helps(
     """Return, by kind of device ('guest nic vhost', 'guest vfio'), why guests cannot use devices of the
     machine; None for a kind that they can use."""
     iommu = groups.is_dir() and any(groups.iterdir())
-    no_iommu = Unavailable(
-        reason="the machine has no IOMMU, or it is switched off",
-        remedy="intel_iommu=on or amd_iommu=on on the machine's kernel command line, and in its firmware",
-    )
-    return {"guest nic vhost": _no_vhost(vhost), "guest vfio": None if iommu else no_iommu}
+    return {"guest nic vhost": _no_vhost(vhost), "guest vfio": None if iommu else _NO_IOMMU}
 
 
 def require_vhost(device: Path = VHOST) -> None:
@@ -188,10 +180,7 @@ def require_device(address: str, devices: Path = Path("/sys/bus/pci/devices")) -
     if not device.exists():
         raise UnavailableError(what + "there is none", remedy="lspci -D names those that there are")
     if not (device / "iommu_group").exists():
-        raise UnavailableError(
-            what + "the machine has no IOMMU, or it is switched off",
-            remedy="intel_iommu=on or amd_iommu=on on the machine's kernel command line, and in its firmware",
-        )
+        raise _NO_IOMMU.error(what)
     driver = (device / "driver").resolve().name if (device / "driver").exists() else "none"
     if driver != "vfio-pci":
         raise UnavailableError(

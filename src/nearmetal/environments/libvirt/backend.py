@@ -23,7 +23,6 @@ from ..instance import CONTROLLERS, VERSION_TIMEOUT, control_groups
 from ..moving import Moved, MoveRequest
 from ..qemu.boot import booted
 from ..qemu.guest import (
-    Booted,
     accelerator_of,
     pin,
     place_of_request,
@@ -32,9 +31,8 @@ from ..qemu.guest import (
     ready_instance,
     require_program,
     settings_of,
-    wire_of,
 )
-from ..qemu.migrate import sampled, with_plan
+from ..qemu.migrate import sampled
 from ..qemu.moving import EVERY_CAPABILITY
 from .daemon import (
     REMEDY,
@@ -129,7 +127,6 @@ class Libvirt:
                     state=state,
                     accelerator=accelerator,
                     place=place,
-                    wire=wire_of(request),
                 )
             )
             card = stack.enter_context(tap(host, request.label)) if request.seat is not None else ""
@@ -162,11 +159,10 @@ class Libvirt:
             phases = {"prepare": (requested - begin) / 1e9, LIBVIRT_STEP: (resumed - requested) / 1e9} | {
                 k: v for k, v in phases.items() if k != "prepare"
             }
-            guest = Booted(
-                plan=plan, process=domain.process, threads=domain.threads, phases=phases, ahead=ahead
+            guest = ready_instance(
+                host, tools, request, groups, plan, domain.process, domain.threads, phases, ahead
             )
-            ready = with_plan(ready_instance(host, tools, request, groups, guest), plan, request)
-            yield libvirt_guest(ready, daemon, request.label, seat)
+            yield libvirt_guest(guest, daemon, request.label, seat)
 
     def unmovable(self, environment: Environment, method: Method) -> Unavailable | None:
         return unmovable(environment, method)

@@ -11,7 +11,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -146,10 +146,9 @@ def reached(
         yield own
 
 
-@contextmanager
 def elsewhere(
     host: Host, tools: Tools, label: str, state: Path, cache: Path | None, netns: str | None
-) -> Iterator[Daemon]:
+) -> AbstractContextManager[Daemon]:
     """Run a daemon of nearmetal until exit, to which libvirt can move domains from any other daemon. It has a
     host name of its own, because libvirt moves domains only between different hosts.
 
@@ -158,8 +157,7 @@ def elsewhere(
     """
     net = [] if netns is None else ["--netns", netns]
     words = [tools / "nm-box", "wrap", *net, "--hostname", f"nm{crc32(label.encode()):08x}", "--"]
-    with _own_daemon(host, tools, label, state, cache, words) as own:
-        yield own
+    return _own_daemon(host, tools, label, state, cache, words)
 
 
 def _security(answer: Completed) -> tuple[str, ...]:

@@ -20,14 +20,14 @@ from ...lifecycle import CopyRound, Costs, Estimate, Method, NotConvergedError
 from ...model.study import Environment
 from ..contract import InstanceRequest, Tools, Unavailable
 from ..guests.guest import host_cpus_of
-from ..guests.moves import MoveFigures, first_answer, moved_as, not_moved, phases_of
+from ..guests.moves import MoveFigures, first_answer, moved_as, not_moved, note_round, phases_of
 from ..guests.tap import taken_place
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from ..moving import Moved, MoveRequest
 from ..program import in_groups, read_log, read_pid
 from ..qemu.argv import GuestPlan, Sockets
-from ..qemu.guest import pin, require_program
-from ..qemu.migrate import QemuGuest, ended
+from ..qemu.guest import QemuGuest, pin, require_program
+from ..qemu.migrate import ended
 from ..qemu.migrate import unmovable as unmovable_by_qemu
 from ..qemu.moving import CHANNELS, LAST_SECONDS, MoveProgress
 from .daemon import QUIET, Daemon, ask, destroy, elsewhere, find_virsh_message, virsh_argv
@@ -305,13 +305,10 @@ class _Move:
         return self._switched
 
     def _note_round(self) -> None:
-        """Query libvirt, and record the current pre-copy round; see qemu.moving._note_round()."""
+        """Query libvirt, and record the current pre-copy round."""
         report = self._report(self.guest.daemon.uri, self.guest.domain)
         number, left = report.get("memory_iteration", 0), report.get("memory_remaining", 0)
-        if number:
-            known = self._copied.get(number, CopyRound(left=left))
-            throttle = max(known.throttle, report.get("auto_converge_throttle", 0) / 100)
-            self._copied[number] = CopyRound(left=max(known.left, left), throttle=throttle)
+        note_round(self._copied, number, left, report.get("auto_converge_throttle", 0) / 100)
 
     def _report(self, *where: str) -> Mapping[str, int]:
         """Return the integer figures of a move from `virsh domjobinfo`, by name.

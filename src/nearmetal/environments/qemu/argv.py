@@ -17,7 +17,6 @@ AGENT = "nm.agent"
 TB_CACHE = 128 * MIB
 """Size of TCG's cache of translated code for all vCPUs, in bytes. It is limited so that it cannot use up the
 memory of the machine."""
-CONSOLES = {MachineType.Q35: "ttyS0", MachineType.MICROVM: "ttyS0"}
 
 
 class Wire(StrEnum):

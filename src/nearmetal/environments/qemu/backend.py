@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,15 +14,13 @@ from ...errors import UnavailableError
 from ...host import Host, Process, runtime
 from ...host.facts.provenance import cpu_flags
 from ...host.guest_line import Clocks, Hello
-from ...host.processes.running import running_program
 from ...lifecycle import Method
 from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
-from ...model.environments.guest import Accelerator, GuestSettings, Nic, StartFrom
+from ...model.environments.guest import Accelerator, GuestSettings, StartFrom
 from ...model.study import Attachment, Environment
 from ...model.workloads.event import DOWNTIME_LIMIT
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
 from ..guests.guest import (
-    HYPERVISOR_LOG,
     GuestInstance,
     GuestInterface,
     boot_phases,
@@ -30,18 +28,17 @@ from ..guests.guest import (
     require_base,
 )
 from ..guests.needs import require_memory
-from ..guests.tap import tap_argv
 from ..instance import CONTROLLERS, control_groups
 from ..moving import Moved, MoveRequest
-from ..program import in_groups
 from . import qmp
-from .argv import GuestPlan, qemu_argv
-from .boot import booted, gone
+from .argv import GuestPlan
+from .boot import booted, gone, running
 from .guest import (
+    NOT_INSTALLED,
     PROBE_SECONDS,
     PROGRAM,
     REMEDY,
-    Booted,
+    QemuGuest,
     accelerator_of,
     pin,
     place_of_request,
@@ -50,9 +47,8 @@ from .guest import (
     ready_instance,
     require_program,
     settings_of,
-    wire_of,
 )
-from .migrate import METHODS, QemuGuest, migrated, sampled, unmovable, with_plan
+from .migrate import METHODS, migrated, sampled, unmovable
 from .moving import EVERY_CAPABILITY, START_COSTS, configure
 from .qmp import Monitor
 from .restore import TEMPLATE_PLACE, checkpoint, restore, restored_phases, save, woken
@@ -119,9 +115,7 @@ class Qemu:
             with Monitor(sockets.qmp) as monitor:
                 threads = monitor.threads()
             pin(threads, request)
-            guest = Booted(plan=vm.plan, process=vm.process, threads=threads, phases=phases, ahead=ahead)
-            ready = ready_instance(host, tools, request, groups, guest)
-            yield with_plan(ready, vm.plan, request)
+            yield ready_instance(host, tools, request, groups, vm.plan, vm.process, threads, phases, ahead)
 
     moves_by = METHODS
     costs = START_COSTS
@@ -136,7 +130,7 @@ class Qemu:
             raise UnavailableError(
                 f"{instance.label} is no guest that QEMU was started for directly", remedy="backend: qemu"
             )
-        return migrated(host, tools, instance, request, _running)
+        return migrated(host, tools, instance, request)
 
     def enable_moves(self, instance: Instance) -> None:
         """See moving.EnablesMoves."""
@@ -150,7 +144,7 @@ class Qemu:
         """See contract.UserNetworked. QEMU needs libslirp for this attachment."""
         program = host.which(PROGRAM)
         if program is None:
-            return Unavailable(reason=f"{PROGRAM} is not installed", remedy=REMEDY)
+            return NOT_INSTALLED
         known = host.run([program, "-netdev", "help"], timeout=PROBE_SECONDS).stdout.split()
         if "user" in known:
             return None
@@ -194,13 +188,11 @@ def _launched(
         state=state,
         accelerator=accelerator,
         place=place,
-        wire=wire_of(request),
         incoming=saved is not None,
     )
     with how as plan:
         begun = time.monotonic_ns()
-        argv = qemu_argv(require_program(host), plan)
-        with _running(host, tools, request, groups, argv, state) as process:
+        with running(host, tools, request, groups, plan) as process:
             yield _Machine(plan=plan, process=process, begun=begun)
 
 
@@ -228,27 +220,3 @@ def _prepare(
 def _booted(vm: _Machine, state: Path, settings: GuestSettings) -> tuple[Hello, Clocks]:
     sockets = vm.plan.sockets
     return booted(vm.process, sockets.agent, state, settings, partial(qmp.registers, sockets.qmp))
-
-
-@contextmanager
-def _running(
-    host: Host,
-    tools: Tools,
-    request: InstanceRequest,
-    groups: Mapping[str, Path],
-    argv: Sequence[str],
-    state: Path,
-) -> Iterator[Process]:
-    """Run QEMU, and kill it on exit. If the request has a seat, `nm-box tap` connects QEMU to the seat's
-    network.
-
-    argv: command line of QEMU.
-    state: directory for QEMU's log.
-    """
-    if request.seat is not None:
-        vhost = settings_of(request).nic is Nic.VHOST
-        tap = tap_argv(tools, request.seat, request.environment.attachment, vhost=vhost)
-        argv = [*tap, "--", *argv]
-    argv = in_groups(tools, groups, request.label, argv)
-    with running_program(host, argv, request.label, state / HYPERVISOR_LOG) as process:
-        yield process

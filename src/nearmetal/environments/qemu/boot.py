@@ -1,18 +1,38 @@
-"""Waits until a guest of QEMU has booted, or reports why it did not."""
+"""Runs QEMU, and waits until its guest has booted, or reports why it did not."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
 from ...errors import RunError
-from ...host import Process
+from ...host import Host, Process
 from ...host.guest_line import Clocks, GuestLine, Hello
-from ...model.environments.guest import GuestSettings
-from ..guests.guest import CONSOLE, DYING_SECONDS, console_words, ended_words, how_far
-from ..program import read_log
+from ...host.processes.running import running_program
+from ...model.environments.guest import GuestSettings, Nic
+from ..contract import InstanceRequest, Tools
+from ..guests.guest import CONSOLE, DYING_SECONDS, HYPERVISOR_LOG, console_words, ended_words, how_far
+from ..guests.tap import tap_argv
+from ..program import in_groups, read_log
+from .argv import GuestPlan, qemu_argv
+from .guest import require_program
+
+
+def running(
+    host: Host, tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], plan: GuestPlan
+) -> AbstractContextManager[Process]:
+    """Run QEMU, and kill it on exit. If the request has a seat, `nm-box tap` connects QEMU to the seat's
+    network."""
+    argv = qemu_argv(require_program(host), plan)
+    if request.seat is not None:
+        vhost = plan.settings.nic is Nic.VHOST
+        tap = tap_argv(tools, request.seat, request.environment.attachment, vhost=vhost)
+        argv = [*tap, "--", *argv]
+    argv = in_groups(tools, groups, request.label, argv)
+    return running_program(host, argv, request.label, plan.sockets.directory / HYPERVISOR_LOG)
 
 
 def booted(

@@ -30,13 +30,14 @@ from ..guests.guest import (
 from ..guests.kvm import kvm_answer
 from ..guests.tap import USER_PLACE, taken_place
 from ..instance import START_TIMEOUT, group_notes, missing_tools
-from .argv import AGENT, CONSOLES, GuestPlan, Sockets, Wire
+from .argv import AGENT, GuestPlan, Sockets, Wire
 from .disks import own_disks
 from .files import file_server
 from .restore import TEMPLATE
 
 PROGRAM = "qemu-system-x86_64"
 REMEDY = "apt-get install qemu-system-x86 qemu-utils"
+NOT_INSTALLED = Unavailable(reason=f"{PROGRAM} is not installed", remedy=REMEDY)
 NO_CMPXCHG16B = "clearcpuid=141"
 """Kernel parameter by which the guest's kernel does not use the instruction cmpxchg16b.
 
@@ -73,7 +74,7 @@ def qemu_answer(host: Host, tools: Tools) -> Available | Unavailable:
         return missing
     program = host.which(PROGRAM)
     if program is None:
-        return Unavailable(reason=f"{PROGRAM} is not installed", remedy=REMEDY)
+        return NOT_INSTALLED
     version = host.run([program, "--version"], timeout=PROBE_SECONDS)
     number = re.search(r"version (\S+)", version.stdout)
     if number is None:
@@ -98,7 +99,7 @@ def require_program(host: Host) -> str:
     """
     program = host.which(PROGRAM)
     if program is None:
-        raise UnavailableError(f"{PROGRAM} is not installed", remedy=REMEDY)
+        raise NOT_INSTALLED.error()
     return program
 
 
@@ -147,12 +148,6 @@ def place_of_request(host: Host, tools: Tools, request: InstanceRequest) -> Gues
     return USER_PLACE if attachment is Attachment.USER else None
 
 
-def wire_of(request: InstanceRequest) -> Wire:
-    """Return what the guest's network card is connected to."""
-    user = request.environment.attachment is Attachment.USER
-    return Wire.TAP if request.seat is not None else Wire.USER if user else Wire.NOTHING
-
-
 @contextmanager
 def planned(
     host: Host,
@@ -163,7 +158,6 @@ def planned(
     state: Path,
     accelerator: Accelerator,
     place: GuestInterface | None,
-    wire: Wire,
     incoming: bool = False,
 ) -> Iterator[GuestPlan]:
     """Run the helper processes of a guest until exit, and yield the plan for its QEMU.
@@ -172,13 +166,13 @@ def planned(
     virtiofsd.
     state: directory of the instance for sockets and logs.
     place: network interface of the guest; None for a guest without one.
-    wire: what the interface is connected to.
     incoming: whether QEMU waits for the state of a guest instead of booting.
 
     Raises UnavailableError if this machine lacks something that the guest needs.
     Raises RunError if a process does not start or a disk cannot be created.
     """
     base, settings = require_base(request), settings_of(request)
+    user = request.environment.attachment is Attachment.USER
     with ExitStack() as stack:
         sockets = Sockets(directory=state)
         if base.root is None:
@@ -199,7 +193,7 @@ def planned(
                 upper=disks.upper,
                 swap=disks.swap,
                 port=f"virtio:{AGENT}",
-                consoles=(CONSOLES[settings.machine],),
+                console="ttyS0",
                 place=None if restorable else place,
                 more=(
                     "quiet",
@@ -212,7 +206,7 @@ def planned(
             sockets=sockets,
             shared_root=base.root is None,
             place=place,
-            wire=wire,
+            wire=Wire.TAP if request.seat is not None else Wire.USER if user else Wire.NOTHING,
             incoming=incoming,
         )
         stack.enter_context(_multiplexer(host, tools, request, sockets))
@@ -258,45 +252,55 @@ def pin(threads: Sequence[int], request: InstanceRequest) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Booted:
-    """A guest that has booted, so that its agent answers.
+class QemuGuest(GuestInstance):
+    """A running guest that can be moved.
+
+    plan: the plan of its QEMU, from which a second QEMU can be started.
+    request: the request for the place at which it runs now.
+    """
+
+    plan: GuestPlan
+    request: InstanceRequest
+
+
+def ready_instance(
+    host: Host,
+    tools: Tools,
+    request: InstanceRequest,
+    groups: Mapping[str, Path],
+    plan: GuestPlan,
+    process: Process,
+    threads: tuple[int, ...],
+    phases: Mapping[str, float],
+    ahead: Clocks,
+) -> QemuGuest:
+    """Return the instance object for a booted guest, whose agent answers. Before, run a first command in it,
+    whose duration becomes a phase, and copy the binds into it that it does not see otherwise.
 
     process: process of QEMU.
     threads: thread IDs of its vCPUs on the machine, in the order of the vCPUs.
     phases: seconds by step of its start.
     ahead: offsets of its clocks from those of the machine.
-    """
-
-    plan: GuestPlan
-    process: Process
-    threads: tuple[int, ...]
-    phases: Mapping[str, float]
-    ahead: Clocks
-
-
-def ready_instance(
-    host: Host, tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], guest: Booted
-) -> GuestInstance:
-    """Return the instance object for a booted guest. Before, run a first command in it, whose duration
-    becomes a phase, and copy the binds into it that it does not see otherwise.
 
     Raises RunError if one of these steps fails.
     """
-    sockets = guest.plan.sockets
-    instance = GuestInstance(
+    sockets = plan.sockets
+    instance = QemuGuest(
         label=request.label,
         hostname=request.hostname,
-        pid=guest.process.pid,
-        phases={**guest.phases, **first_command(sockets.agent)},
+        pid=process.pid,
+        phases={**phases, **first_command(sockets.agent)},
         cgroups=groups,
         enter=entered_guest(tools, sockets.agent),
         host=host,
         tools=tools,
         socket=sockets.agent,
         scratch=sockets.directory,
-        process=guest.process,
-        ahead=guest.ahead,
-        threads=guest.threads,
+        process=process,
+        ahead=ahead,
+        threads=threads,
+        plan=plan,
+        request=request,
     )
     binds = [b for b in request.binds if _is_hidden(b, tools, require_base(request))]
     if binds:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from ...errors import RunError, UnavailableError
 from ...host import Host, Process, runtime
@@ -21,14 +20,15 @@ from ...lifecycle import Method, NotConvergedError, PageSample
 from ...model.environments.guest import DiskFormat, GuestSettings, MachineType
 from ...model.environments.image import HOST
 from ...model.study import Environment
-from ..contract import Instance, InstanceRequest, Tools, Unavailable
-from ..guests.guest import GuestInstance, console_words, ended_words, how_far
+from ..contract import Instance, Tools, Unavailable
+from ..guests.guest import console_words, ended_words, how_far
 from ..guests.moves import first_answer, moved_as, not_carried, not_moved, phases_of
 from ..instance import CONTROLLERS, START_TIMEOUT, control_groups
 from ..moving import Moved, MoveRequest
 from ..program import read_log
-from .argv import GuestPlan, Sockets, qemu_argv
-from .guest import FORGETS_WRITES, pin, require_program
+from .argv import Sockets
+from .boot import running
+from .guest import FORGETS_WRITES, QemuGuest, pin
 from .moving import CAPABILITIES, MoveProgress, give_up, move
 from .qmp import Monitor, registers
 
@@ -37,43 +37,12 @@ _DYING = 0.2
 """Seconds that a QEMU process is given to end after its monitor has closed the connection."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class QemuGuest(GuestInstance):
-    """A running guest that can be moved.
-
-    plan: the plan of its QEMU, from which a second QEMU can be started.
-    request: the request for the place at which it runs now.
-    """
-
-    plan: GuestPlan
-    request: InstanceRequest
-
-
-def with_plan(guest: GuestInstance, plan: GuestPlan, request: InstanceRequest) -> QemuGuest:
-    own = {f.name: getattr(guest, f.name) for f in fields(GuestInstance)}
-    return QemuGuest(**own, plan=plan, request=request)
-
-
 def sampled(instance: Instance) -> PageSample:
     """Sample the memory of a guest; see moving.Predictable.sample_memory."""
     if not isinstance(instance, QemuGuest) or not instance.threads:
         raise UnavailableError(f"the memory of {instance.label} cannot be seen", remedy="backend: qemu")
     process = process_of_thread(instance.threads[0])
     return sample_pages([process], guest=instance.plan.settings.memory)
-
-
-class Runner(Protocol):
-    """A function that runs a QEMU process until exit, such as backend._running()."""
-
-    def __call__(
-        self,
-        host: Host,
-        tools: Tools,
-        request: InstanceRequest,
-        groups: Mapping[str, Path],
-        argv: list[str],
-        state: Path,
-    ) -> AbstractContextManager[Process]: ...
 
 
 def unmovable(environment: Environment, method: Method) -> Unavailable | None:
@@ -108,11 +77,8 @@ def unmovable(environment: Environment, method: Method) -> Unavailable | None:
 
 
 @contextmanager
-def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: Runner) -> Iterator[Moved]:
-    """Move a guest to a second QEMU, which runs until exit; see moving.Migrates.migrate.
-
-    run: starts the second QEMU.
-    """
+def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest) -> Iterator[Moved]:
+    """Move a guest to a second QEMU, which runs until exit; see moving.Migrates.migrate."""
     environment = guest.request.environment
     if (why := unmovable(environment, to.method)) is not None:
         raise why.error(f"environment {environment.name}: ")
@@ -130,11 +96,10 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest, run: R
             )
             line = until_moved.enter_context(GuestLine(guest.socket, partial(_lost, guest)))
             line.begin_move(sockets.port)
-            argv = qemu_argv(require_program(host), plan)
             progress = MoveProgress()
             try:
                 with ExitStack() as if_it_fails:
-                    process = if_it_fails.enter_context(run(host, tools, there, groups, argv, state))
+                    process = if_it_fails.enter_context(running(host, tools, there, groups, plan))
                     with _monitor(sockets.qmp, process, state) as target:
                         connected = time.monotonic()
                         figures = move(

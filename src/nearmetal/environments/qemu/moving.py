@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import RunError
 from ...lifecycle import CopyRound, Costs, Estimate, Method, NotConvergedError
-from ..guests.moves import MoveFigures
+from ..guests.moves import MoveFigures, note_round
 from ..moving import Together
 from .qmp import Monitor
 
@@ -131,7 +131,9 @@ def _followed(
         report = source.ask("query-migrate")
         status = str(report.get("status", "none"))
         if method.copies_first and status == "active":
-            _note_round(copied, report)
+            ram = report.get("ram", {})
+            throttle = int(report.get("cpu-throttle-percentage", 0)) / 100
+            note_round(copied, int(ram.get("dirty-sync-count", 0)), int(ram.get("remaining", 0)), throttle)
         if status in ("failed", "cancelled", "postcopy-paused"):
             raise RunError(f"QEMU's migration {status}: {report.get('error-desc', 'no reason given')}")
         late = time.monotonic() - end
@@ -174,24 +176,6 @@ def _followed(
         rounds=int(last.get("ram", {}).get("dirty-sync-count", 0)),
         copied=tuple(copied.values()),
     )
-
-
-def _note_round(copied: dict[int, CopyRound], report: Mapping[str, Any]) -> None:
-    """Record the pre-copy round to which a report belongs.
-
-    For each round, the largest reported amount of memory left is kept: this is closest to the amount at the
-    beginning of the round.
-
-    copied: rounds by number.
-    report: answer to query-migrate.
-    """
-    ram = report.get("ram", {})
-    number, left = int(ram.get("dirty-sync-count", 0)), int(ram.get("remaining", 0))
-    if number < 1:
-        return
-    known = copied.get(number, CopyRound(left=left))
-    throttle = int(report.get("cpu-throttle-percentage", 0)) / 100
-    copied[number] = CopyRound(left=max(known.left, left), throttle=max(known.throttle, throttle))
 
 
 def _cancelled(source: Monitor) -> str:

@@ -21,6 +21,7 @@ from ...host.processes.running import await_true
 from ...model.environments.guest import Accelerator, GuestSettings
 from ..contract import GuestBase, InstanceRequest, Tools
 from ..guests.guest import GuestInterface, tuning
+from .moving import UNBOUNDED
 from .qmp import Monitor
 
 TEMPLATE = "nm-template"
@@ -61,8 +62,6 @@ def checkpoint(
         sorted(processor),
         len(request.cpus),
         tools.directory,
-    ]
-    parts += [
         request.environment.attachment.interfaced,
         *(p.stat().st_mtime_ns for p in (base.kernel, base.initramfs, program)),
     ]
@@ -99,7 +98,7 @@ def save(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS) -> None:
     file.touch(mode=0o600)
     with Monitor(qmp) as monitor:
         monitor.ask("stop")
-        _unbounded(monitor)
+        monitor.ask("migrate-set-parameters", {"max-bandwidth": UNBOUNDED})
         # QEMU 7.2 has no "file:" URI.
         monitor.ask("migrate", {"uri": f"exec:cat > {shlex.quote(str(file))}"})
         _await(monitor, seconds)
@@ -123,10 +122,6 @@ def restore(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS) -> None:
                 raise RunError("the guest does not go on after its restore")
             monitor.ask("cont")
             time.sleep(LOOK_AGAIN)
-
-
-def _unbounded(monitor: Monitor) -> None:
-    monitor.ask("migrate-set-parameters", {"max-bandwidth": 1 << 40})
 
 
 def _await(monitor: Monitor, seconds: float) -> None:

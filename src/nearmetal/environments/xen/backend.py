@@ -70,10 +70,7 @@ class Xen:
         missing = missing_tools(host, tools)
         if missing is not None:
             return missing
-        facts = Xl(host).facts()
-        if isinstance(facts, Unavailable):
-            return facts
-        return _available(facts)
+        return _available(Xl(host).facts())
 
     def foreseen(self, host: Host) -> str:
         return "" if host.which("xl") else "no xl: this machine is no dom0"
@@ -91,13 +88,12 @@ class Xen:
             return missing
         try:
             with visited(dom0_named, f"nearmetal-check-{os.getpid()}-xen") as dom0:
-                facts = Xl(dom0).facts()
+                there = _available(Xl(dom0).facts())
         except UnavailableError as e:
             return Unavailable(reason=e.what, remedy=e.remedy)
-        if isinstance(facts, Unavailable):
-            return facts
+        if isinstance(there, Unavailable):
+            return there
         note = f"guests on {dom0_named.destination}, compared with what runs here"
-        there = _available(facts)
         return replace(there, notes=(note, *there.notes))
 
     def nested(self, host: Host, tools: Tools, environment: Environment) -> str:
@@ -123,7 +119,6 @@ class Xen:
         begin = time.monotonic_ns()
         base = require_fitting_request(request)
         guest, xen = settings_of(request)
-        assert base.root is not None
         with ExitStack() as stack:
             state = stack.enter_context(runtime.scratch_directory(f"{request.label}-state"))
             files = xen.disk.path or FILES
@@ -140,17 +135,14 @@ class Xen:
             if request.seat is not None:
                 place = taken_place(host, tools, request.seat, request.environment.attachment)
             line = line_of(at.host, secrets.token_hex(32))
-            vcpus = guest.vcpus or len(request.cpus) or 1
-            domain = _domain(
-                tools, request, base, at, place=place, line=line, upper=upper, swap=swap, vcpus=vcpus
-            )
+            domain = _domain(tools, request, base, at, place=place, line=line, upper=upper, swap=swap)
             config = at.write("guest.cfg", xen_config.config_text(domain))
             # Registered before the guest exists, because xl may fail half-way.
             stack.callback(xl.destroy, request.label)
             spawned = time.monotonic_ns()
             xl.create(config, max(CREATE_SECONDS, guest.boot_timeout))
             set_cpu_use(xl, facts.scheduler, request, domain)
-            console = stack.enter_context(console_read(at.host, xl, request.label, state))
+            console = stack.enter_context(console_read(xl, request.label, state))
             xl.unpause(request.label)
             there = stack.enter_context(
                 answered(
@@ -209,7 +201,9 @@ class Xen:
     remove_kept = staticmethod(remove_named)
 
 
-def _available(facts: XenFacts) -> Available:
+def _available(facts: XenFacts | Unavailable) -> Available | Unavailable:
+    if isinstance(facts, Unavailable):
+        return facts
     lacking = {kind: why for kind in XenType if (why := lacks(facts, kind)) is not None}
     logs = "hap" in facts.capabilities or XenType.PVH in lacking
     return Available(
@@ -304,7 +298,6 @@ def _domain(
     line: Line,
     upper: str,
     swap: str,
-    vcpus: int,
 ) -> xen_config.DomainConfig:
     guest, xen = settings_of(request)
     script = at.write("vif", _script("xen-vif"), executable=True)
@@ -340,12 +333,12 @@ def _domain(
             upper=f"/dev/{upper_name}" if upper else "",
             swap=f"/dev/{swap_name}" if swap else "",
             port=f"tcp:{PORT}",
-            consoles=("hvc0",),
+            console="hvc0",
             place=place,
             more=more,
         ),
         memory=guest.memory,
-        vcpus=vcpus,
+        vcpus=guest.vcpus or len(request.cpus) or 1,
         disks=tuple(disks),
         interfaces=tuple(interfaces),
     )

@@ -28,25 +28,24 @@ class DomainDisk:
 
     target: path on dom0 of a block device or a raw file.
     vdev: name of the disk in the guest ('xvda').
-    script: path on dom0 of the script that attaches the disk; None for xl's own script.
+    script: path on dom0 of the script that attaches the disk.
     """
 
     target: str
     vdev: str
     writable: bool
-    script: str | None = None
+    script: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
     """A network interface of a virtual machine of Xen.
 
-    mac: MAC address; None if xl chooses one.
     bridge: argument of the script; for xl's own script, this is the name of a bridge on dom0.
     script: path on dom0 of the script that connects the interface; None for xl's own script.
     """
 
-    mac: str | None
+    mac: str
     bridge: str
     script: str | None = None
 
@@ -108,13 +107,12 @@ def config_text(domain: DomainConfig) -> str:
 def _disk(disk: DomainDisk) -> str:
     # target= must be last: everything after it is part of its value (xl-disk-configuration(5)).
     access = "rw" if disk.writable else "ro"
-    script = f"script={_plain(disk.script)}," if disk.script is not None else ""
-    return f"format=raw,vdev={_plain(disk.vdev)},access={access},{script}target={_plain(disk.target)}"
+    script, target = _plain(disk.script), _plain(disk.target)
+    return f"format=raw,vdev={_plain(disk.vdev)},access={access},script={script},target={target}"
 
 
 def _interface(interface: Interface) -> str:
-    parts = [f"mac={_plain(interface.mac)}"] if interface.mac is not None else []
-    parts.append(f"bridge={_plain(interface.bridge)}")
+    parts = [f"mac={_plain(interface.mac)}", f"bridge={_plain(interface.bridge)}"]
     if interface.script is not None:
         parts.append(f"script={_plain(interface.script)}")
     return ",".join(parts)

@@ -75,7 +75,7 @@ def line_of(dom0: Host, key: str) -> Line:
 
 
 @contextmanager
-def console_read(dom0: Host, xl: Xl, name: str, state: Path) -> Iterator[Path]:
+def console_read(xl: Xl, name: str, state: Path) -> Iterator[Path]:
     """Copy the console output of a guest to a file until exit. Yields the path of the file.
 
     name: name of the guest's domain.
@@ -85,10 +85,10 @@ def console_read(dom0: Host, xl: Xl, name: str, state: Path) -> Iterator[Path]:
     found = xl.find(name)
     if found is None:
         raise RunError(f"guest {name} ended before it was started")
-    device = _terminal(dom0, f"/local/domain/{found.id}/console/tty")
+    device = _terminal(xl.dom0, f"/local/domain/{found.id}/console/tty")
     output = state / CONSOLE
     # `xl console` is not used, because it ends at the end of its input. The terminal is raw, without echo.
-    reader = dom0.start(["cat", device], stdout=output, stderr=state / "console.err", cwd=Path("/"))
+    reader = xl.dom0.start(["cat", device], stdout=output, stderr=state / "console.err", cwd=Path("/"))
     try:
         yield output
     finally:

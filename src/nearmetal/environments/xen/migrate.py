@@ -122,7 +122,7 @@ def migrated(host: Host, tools: Tools, guest: XenInstance, to: MoveRequest) -> I
         try:
             xl.destroy(guest.domain.name)
             removed = time.monotonic()
-            stack.enter_context(console_read(at.host, xl, there.label, state))
+            stack.enter_context(console_read(xl, there.label, state))
             with GuestLine(guest.socket, lambda: _closed(guest.process)) as agent:
                 ahead, answered = first_answer(agent)
         except RunError as e:

@@ -21,7 +21,6 @@ _COUNTED = {
     "VBD_WSECT": ("disk_written_bytes", 512.0),
     "MEM(k)": ("memory_bytes", 1024.0),
 }
-_LIMIT = re.compile(r"no limit")
 _STATES = "rbpscd"
 _HYPERVISOR = 1 << 31
 
@@ -30,14 +29,11 @@ _HYPERVISOR = 1 << 31
 class ListedDomain:
     """One line of `xl list`.
 
-    memory: bytes.
     state: letters of 'rbpscd' (running, blocked, paused, shut down, crashed, dying).
     """
 
     name: str
     id: int
-    memory: int
-    vcpus: int
     state: str
 
 
@@ -45,14 +41,12 @@ class ListedDomain:
 class VirtualCpu:
     """One line of `xl vcpu-list`.
 
-    id: ID of the domain.
     number: number of the vCPU in the domain.
     cpu: CPU of the machine on which it runs; None if it does not run on any.
     hard: hard affinity as xl prints it ('all', '0', '0-1').
     """
 
     domain: str
-    id: int
     number: int
     cpu: int | None
     hard: str
@@ -74,14 +68,12 @@ def _rows(form: str, text: str) -> Iterator[re.Match[str]]:
 
 def domains(text: str) -> tuple[ListedDomain, ...]:
     """Parse `xl list`."""
-    form = r"(\S+)\s+(\d{1,9})\s+(\d{1,12})\s+(\d{1,9})\s+([-a-z]+)\s+(\d{1,15}\.\d+)\s*"
+    form = r"(\S+)\s+(\d{1,9})\s+\d{1,12}\s+\d{1,9}\s+([-a-z]+)\s+\d{1,15}\.\d+\s*"
     return tuple(
         ListedDomain(
             name=row[1],
             id=int(row[2]),
-            memory=int(row[3]) << 20,
-            vcpus=int(row[4]),
-            state="".join(letter for letter in row[5] if letter in _STATES),
+            state="".join(letter for letter in row[3] if letter in _STATES),
         )
         for row in _rows(form, text)
     )
@@ -89,14 +81,13 @@ def domains(text: str) -> tuple[ListedDomain, ...]:
 
 def virtual_cpus(text: str) -> tuple[VirtualCpu, ...]:
     """Parse `xl vcpu-list`."""
-    form = r"(\S+)\s+(\d{1,9})\s+(\d{1,9})\s+(\d{1,9}|-)\s+\S{1,9}\s+\d{1,15}\.\d+\s+(\S+) / \S+\s*"
+    form = r"(\S+)\s+\d{1,9}\s+(\d{1,9})\s+(\d{1,9}|-)\s+\S{1,9}\s+\d{1,15}\.\d+\s+(\S+) / \S+\s*"
     return tuple(
         VirtualCpu(
             domain=row[1],
-            id=int(row[2]),
-            number=int(row[3]),
-            cpu=None if row[4] == "-" else int(row[4]),
-            hard=row[5],
+            number=int(row[2]),
+            cpu=None if row[3] == "-" else int(row[3]),
+            hard=row[4],
         )
         for row in _rows(form, text)
     )
@@ -161,7 +152,7 @@ def counters(text: str) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     header: list[str] = []
     for line in text.splitlines():
-        words = _LIMIT.sub("no_limit", line).split()
+        words = line.replace("no limit", "no_limit").split()
         if words[:2] == ["NAME", "STATE"]:
             header, found = words, {}
             continue
