@@ -357,7 +357,6 @@ def _blocks(
     the run ended, and the coordinator that ran the blocks; None in its place if the run was interrupted."""
     from ..analysis.roofs import wanted
 
-    networks = {arm: network for (arm, aa), network in node.networks.items() if not aa}
     known = directory.trials()
     try:
         with at_work(node, recording, directory, WRITER) as worker:
@@ -374,12 +373,9 @@ def _blocks(
                 first_until=order.first_until,
                 longer=order.longer,
                 roofs=RoofMeter(
-                    node.machine,
+                    node,
                     # Upper bounds of this machine do not hold for other machines on which the ranks run.
                     () if node.real is not None else wanted(node.study),
-                    node.label,
-                    node.scratch,
-                    networks,
                     progress,
                 ),
             )

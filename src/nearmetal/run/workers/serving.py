@@ -289,9 +289,7 @@ class _NodeRoofs:
         if len(living_runs()) > 1:
             return
         if self._meter is None:  # the wanted bounds are written before the first order is given
-            node, wanted = self._node, self._directory.wanted_roofs()
-            networks = {arm: network for (arm, aa), network in node.networks.items() if not aa}
-            self._meter = RoofMeter(node.machine, wanted, node.label, node.scratch, networks, self._progress)
+            self._meter = RoofMeter(self._node, self._directory.wanted_roofs(), self._progress)
         if self._meter.step(time.monotonic() - self._begin):
             roofs = [roof_record(roof) for roof in self._meter.roofs()]
             self._directory.node_files.write(
