@@ -281,7 +281,13 @@ def resume_run(
     ):
         _require_no_coordinator(directory, label)
         try:
-            return _resume(machine, study, directory, label, order, progress)
+            begin = time.monotonic() if order.begin is None else order.begin
+            with reopened_node(machine, study, directory, label, progress, force=order.force) as (
+                node,
+                recording,
+            ):
+                planner = planner_then(node.study, directory)
+                return _blocks(node, recording, directory, planner, begin, order, progress)[0]
         except KeyboardInterrupt:
             return Outcome(directory=directory, stopped="interrupted", interrupted=True)
 
@@ -311,23 +317,6 @@ def coordinated_elsewhere(directory: ResultsDirectory, found: StoredClaim | None
         where=str(directory.path),
         remedy="end it; if it was killed, wait a minute",
     )
-
-
-def _resume(
-    machine: Machine,
-    study: Study,
-    directory: ResultsDirectory,
-    label: str,
-    order: Order,
-    progress: Progress,
-) -> Outcome:
-    begin = time.monotonic() if order.begin is None else order.begin
-    with reopened_node(machine, study, directory, label, progress, force=order.force) as (
-        node,
-        recording,
-    ):
-        planner = planner_then(node.study, directory)
-        return _blocks(node, recording, directory, planner, begin, order, progress)[0]
 
 
 def planner_then(study: Study, directory: ResultsDirectory) -> SlicePlanner:
