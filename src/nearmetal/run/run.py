@@ -39,7 +39,7 @@ from .budget import LONGER, no_verdict
 from .describing import describe, machine_differences
 from .interrupt import interruptible
 from .kept_costs import keep_costs, measured_costs
-from .rehearsal import Rehearsed, rehearse, without_failed, without_unlike
+from .rehearsal import rehearse, without_failed, without_unlike
 from .reopening import reopened_node
 from .unlike_storage import storage_remedy
 from .workers.coordinator import Coordinator
@@ -205,7 +205,10 @@ def fix_plan(
     for arm, why in rehearsed.failed.items():
         progress.note(f"{arm} is left out, since it failed in the rehearsal: {why}")
     if rehearsed.unlike:
-        study = _without_unlike(study, rehearsed, command, started, progress)
+        remedy = storage_remedy(study, command, Path.cwd(), _written(study, since=started))
+        study = without_unlike(study, rehearsed, remedy)
+        for arm, why in rehearsed.unlike.items():
+            progress.note(f"{arm} is left out: {why}. Next: {remedy}")
     node = replace(node, study=study)
     for text in rehearsed.notes:
         progress.note(text)
@@ -232,20 +235,6 @@ def fix_plan(
         started=started,
     )
     return node, recording
-
-
-def _without_unlike(
-    study: Study, rehearsed: Rehearsed, command: str, started: float, progress: Progress
-) -> Study:
-    """Remove the arms whose storage differs in kind from that of the baseline, and report them.
-
-    Raises UsageError if nothing is left to compare.
-    """
-    remedy = storage_remedy(study, command, Path.cwd(), _written(study, since=started))
-    left = without_unlike(study, rehearsed, remedy)
-    for arm, why in rehearsed.unlike.items():
-        progress.note(f"{arm} is left out: {why}. Next: {remedy}")
-    return left
 
 
 def _written(study: Study, since: float) -> set[str]:
