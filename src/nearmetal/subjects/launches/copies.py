@@ -49,7 +49,8 @@ def run_copies(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ...
         places = [stack.enter_context(own_directory(trial, workload, f".{r}")) for r in ranks]
         own = [p for p in places if p is not None]
         try:
-            with _gate(trial.directory / "start") as gate:
+            with _Gate(trial.directory / "start") as gate:
+                gate.make()
                 into_guests(arm.machines, trial.directory, own)
                 for process in carry_fifos(_fifos(arm.machines, gate.directory)):
                     gate.callback(process.kill)
@@ -176,13 +177,6 @@ class _Gate(ExitStack):
         if self._gate >= 0:
             os.close(self._gate)
             self._gate = -1
-
-
-@contextmanager
-def _gate(directory: Path) -> Iterator[_Gate]:
-    with _Gate(directory) as gate:
-        gate.make()
-        yield gate
 
 
 def _fifos(guests: Sequence[RemoteInstance], gate: Path) -> Iterator[tuple[RemoteInstance, Path, bool]]:
