@@ -9,6 +9,7 @@ from pathlib import Path
 from ..environments import Tools
 from ..errors import TrialFailedError
 from ..lifecycle import CopyRound, PhaseTimes
+from .pace import Mark
 from .progress import ProgramProgress, read_progress
 
 LEAST_PASSES = 2
@@ -69,8 +70,13 @@ class VerifiedProgram:
         )
 
     def last_step(self) -> float:
-        """Return the time of its last step, in seconds of CLOCK_REALTIME."""
-        return max(record.stat().st_mtime for record in self.records)
+        """Return the time of its last step, in seconds of CLOCK_MONOTONIC."""
+        last = max(record.stat().st_mtime for record in self.records)
+        return time.monotonic() - (time.time() - last)
+
+    def mark(self) -> Mark:
+        """Return its steps until now."""
+        return Mark(work=self.progress().steps, at=time.monotonic())
 
     def goes_on(self) -> bool:
         """Return whether it takes a step within _GOES_ON seconds."""
