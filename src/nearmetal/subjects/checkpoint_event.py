@@ -185,7 +185,6 @@ class _Course:
             stopped=resumed - stopped,
             size=image_bytes(e.there),
             sent=self._sent,
-            rounds=len(self._copied),
             copied=tuple(self._copied),
             behind=behind(pace(self._begun, requested), requested, self._program.mark()),
             passes=moved.passes - self._before.passes,

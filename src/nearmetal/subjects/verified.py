@@ -27,8 +27,7 @@ class Restored:
     stopped: seconds from the stop at the source to the next step of the program.
     size: bytes of the files from which the instance was restored.
     sent: bytes that were copied or sent from the source to the destination.
-    rounds: number of times that memory was copied while the program ran.
-    copied: one entry for each of these rounds.
+    copied: one entry for each time that memory was copied while the program ran.
     behind: seconds by which the program is behind its usual pace; None if its pace is not known.
     passes: number of times that the program has verified all its memory since the checkpoint.
     node: name of the emulated node to which the instance moved; empty if it stayed on its node.
@@ -39,7 +38,6 @@ class Restored:
     stopped: float
     size: int
     sent: int
-    rounds: int = 0
     copied: tuple[CopyRound, ...] = ()
     behind: float | None = None
     passes: int = 0
