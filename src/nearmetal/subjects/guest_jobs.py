@@ -12,7 +12,6 @@ from pathlib import Path
 from ..environments import (
     Backend,
     Instance,
-    InstanceRequest,
     Migrates,
     Moved,
     MoveRequest,
@@ -31,13 +30,13 @@ from ..model.study import Transport
 from ..model.workloads.event import EventSubject
 from ..network.build import Network
 from ..node.arms.start_group import started
-from ..node.arms.starting import seated_request, with_memory
+from ..node.arms.starting import with_memory
 from ..node.software import from_tree, launcher
 from ..node.trial import Trial
 from .event_rows import event_row, with_steps
 from .mpi_jobs import share_of_rank
 from .progress import ProgramProgress
-from .tcp_job import job_network
+from .tcp_job import job_network, rank_request
 from .verified import LEAST_PASSES, VerifiedProgram, require_right
 
 LIMIT = 300.0
@@ -115,7 +114,7 @@ def move_guests_of_job(
         network = stack.enter_context(job_network(trial, w, 2 * ranks, directory))
         sides = network.seats[:ranks], network.seats[ranks:]
         requests = [
-            with_memory(_request(trial, seat, f"{w.name}-{rank}", rank), w.memory)
+            with_memory(rank_request(trial, seat, f"{w.name}-{rank}", rank), w.memory)
             for rank, seat in enumerate(sides[0])
         ]
         starts = [partial(starter.start, host, tools, request) for request in requests]
@@ -135,10 +134,6 @@ def move_guests_of_job(
     verified: dict[str, JsonValue] = {"passes": last.passes - before.passes, "wrong_pages": 0}
     verified |= {"wrong_messages": 0, "second_copies": 0}
     return _rows(w, moves, verified), {"moves": [_facts(moved) for moved in moves]}
-
-
-def _request(trial: Trial, seat: Seat, name: str, rank: int) -> InstanceRequest:
-    return seated_request(trial, seat, name=name, place=rank % trial.arm.placement.all_instances)
 
 
 @contextmanager
@@ -212,7 +207,7 @@ def _moved_together(
 
     @contextmanager
     def one(rank: int) -> Iterator[Instance]:
-        there = _request(trial, seats[rank], f"{w.name}-{rank}-moved{number}", rank)
+        there = rank_request(trial, seats[rank], f"{w.name}-{rank}-moved{number}", rank)
         move = MoveRequest(
             method=Method.OFFLINE,
             destination=with_memory(there, w.memory),

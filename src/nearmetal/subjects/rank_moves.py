@@ -30,14 +30,23 @@ from ..model.record import JsonValue, Row
 from ..model.study import Attachment, Environment
 from ..model.workloads.event import EventSubject
 from ..network.build import Network
-from ..node.arms.starting import seated_request, with_memory
+from ..node.arms.starting import with_memory
 from ..node.criu import find_criu
 from ..node.guests import keep_consoles
 from ..node.trial import Trial
 from .around import SeatChange
 from .checkpoint import CheckpointRestore, facts_of, prepared, program_facts, require_criu, total_row
 from .event_rows import event_row, slowdown_rows, with_steps
-from .tcp_job import JobView, TcpJob, Window, job_network, measured_floor, port_of, view_of
+from .tcp_job import (
+    JobView,
+    TcpJob,
+    Window,
+    job_network,
+    measured_floor,
+    port_of,
+    rank_request,
+    view_of,
+)
 from .verified import Restored, keeper
 
 CARRIED = Attachment.VETH_BRIDGE
@@ -124,9 +133,7 @@ def move_processes_of_rank(trial: Trial, criu: Criu, w: EventSubject) -> tuple[R
         job = _job(trial, w, network, directory, stack)
         requests = [
             replace(
-                seated_request(
-                    trial, network.seats[rank], name=f"{w.name}-{rank}", place=_place(trial, rank)
-                ),
+                rank_request(trial, network.seats[rank], f"{w.name}-{rank}", rank),
                 binds=(trial.directory, tools.directory),
             )
             for rank in range(ranks)
@@ -164,10 +171,6 @@ def _job(trial: Trial, w: EventSubject, network: Network, directory: Path, stack
         directory=directory,
         stack=stack,
     )
-
-
-def _place(trial: Trial, rank: int) -> int:
-    return rank % trial.arm.placement.all_instances
 
 
 def process_rank_rows(w: EventSubject, found: Sequence[tuple[Restored, JobView]]) -> list[Row]:
@@ -241,18 +244,14 @@ def move_guest_of_rank(
         network = stack.enter_context(job_network(trial, w, ranks + 1, directory))
         job = _job(trial, w, network, directory, stack)
         for rank in range(ranks):
-            request = seated_request(
-                trial, network.seats[rank], name=f"{w.name}-{rank}", place=_place(trial, rank)
-            )
+            request = rank_request(trial, network.seats[rank], f"{w.name}-{rank}", rank)
             now = stack.enter_context(starter.start(host, tools, with_memory(request, w.memory)))
             job.attach(rank, now, RECORD)
         job.joined()
         for number in range(count):
             before = measured_floor(job)
             seat = network.seats[ranks if number % 2 == 0 else ranks - 1]
-            there = seated_request(
-                trial, seat, name=f"{w.name}-moved{number}", place=_place(trial, ranks - 1)
-            )
+            there = rank_request(trial, seat, f"{w.name}-moved{number}", ranks - 1)
             requested = time.monotonic()
             move = MoveRequest(
                 method=method,
