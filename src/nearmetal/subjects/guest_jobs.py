@@ -93,7 +93,7 @@ class GuestJob:
 
 
 def move_guests_of_job(
-    trial: Trial, starter: Backend, backend: Migrates, w: EventSubject, count: int
+    trial: Trial, backend: Backend, w: EventSubject, count: int
 ) -> tuple[list[Row], Mapping[str, JsonValue]]:
     """Start an MPI job with one rank in each of several guests, and move all guests together.
 
@@ -101,11 +101,12 @@ def move_guests_of_job(
     before the first continues.
     Return the rows of the trial, and facts about each move.
 
-    starter, backend: the same backend, by its two interfaces.
+    backend: a backend that moves guests (Migrates).
     count: number of moves.
     Raises UnavailableError or RunError if a guest cannot be started or moved, and TrialFailedError if the job
     does not continue or comes to a wrong result.
     """
+    assert isinstance(backend, Migrates)
     ranks, host = w.job_ranks, trial.node.machine.host
     tools = trial.node.software_of(trial.arm).tools
     directory = trial.new_directory(f"job-{w.name}")
@@ -117,7 +118,7 @@ def move_guests_of_job(
             with_memory(rank_request(trial, seat, f"{w.name}-{rank}", rank), w.memory)
             for rank, seat in enumerate(sides[0])
         ]
-        starts = [partial(starter.start, host, tools, request) for request in requests]
+        starts = [partial(backend.start, host, tools, request) for request in requests]
         group = stack.enter_context(started(starts, together=True))
         job = stack.enter_context(_launched(trial, w, network, group.instances))
         before = job.until(lambda now: now.passes >= 1, "does not start its work")

@@ -226,16 +226,17 @@ class GuestRankMoves:
 
 
 def move_guest_of_rank(
-    trial: Trial, starter: Backend, backend: Migrates, w: EventSubject, method: Method, count: int
+    trial: Trial, backend: Backend, w: EventSubject, method: Method, count: int
 ) -> GuestRankMoves:
     """Start a job with one rank in each of several guests, and move the guest of the last rank to a spare
     node and back.
 
-    starter, backend: the same backend, by its two interfaces.
+    backend: a backend that moves guests (Migrates).
     count: number of moves.
     Raises UnavailableError or RunError if a guest cannot be started or moved, TrialFailedError if the job
     does not continue or comes to a wrong result, and lifecycle.NotConvergedError if pre-copy takes too long.
     """
+    assert isinstance(backend, Migrates)
     ranks, host = w.job_ranks, trial.node.machine.host
     tools = trial.node.software_of(trial.arm).tools
     directory = trial.new_directory(f"job-{w.name}")
@@ -245,7 +246,7 @@ def move_guest_of_rank(
         job = _job(trial, w, network, directory, stack)
         for rank in range(ranks):
             request = rank_request(trial, network.seats[rank], f"{w.name}-{rank}", rank)
-            now = stack.enter_context(starter.start(host, tools, with_memory(request, w.memory)))
+            now = stack.enter_context(backend.start(host, tools, with_memory(request, w.memory)))
             job.attach(rank, now, RECORD)
         job.joined()
         for number in range(count):
@@ -268,7 +269,7 @@ def move_guest_of_rank(
                 guests = [r.instance for r in job.attached if isinstance(r.instance, RemoteInstance)]
                 keep_consoles(guests, guests, trial.log)
                 able = [m for m in backend.moves_by if backend.unmovable(trial.arm.environment, m) is None]
-                raise stopped_by_move(e, method, able, starter.check(host, tools)) from e
+                raise stopped_by_move(e, method, able, backend.check(host, tools)) from e
             windows.append((before, (requested, time.monotonic())))
             found.moves.append(moved)
         steps = job.end()
@@ -306,7 +307,7 @@ def moves_of_rank(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row],
     """
     method, backend = w.method or Method.CRIU, trial.node.backends[trial.arm.environment.backend]
     if isinstance(backend, Migrates) and method in backend.moves_by:
-        guests = move_guest_of_rank(trial, backend, backend, w, method, count)
+        guests = move_guest_of_rank(trial, backend, w, method, count)
         own: list[JsonValue] = [{"phases": dict(m.phases.record()), "rounds": m.rounds} for m in guests.moves]
         return guests.rows(w), _facts(trial, w, guests.views, own)
     criu = require_criu(find_criu(trial.node.machine.host))
