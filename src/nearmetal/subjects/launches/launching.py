@@ -12,6 +12,7 @@ from pathlib import Path
 from ...errors import TrialFailedError
 from ...launchers import verify_places
 from ...meters.groups import MeteredArm
+from ...model.study import CommandWorkload
 from ...model.workloads.profile import RankProfile
 from ...node.arms.running_arm import RunningArm
 from ...node.guests import into_guests, out_of_guests
@@ -46,6 +47,20 @@ class LaunchedProgram:
     env: Mapping[str, str] = field(default_factory=dict)
     directory: Path | None = None
     exit_codes: tuple[int, ...] = (0,)
+
+
+def launched_program(workload: CommandWorkload, ranks: int, directory: Path | None) -> LaunchedProgram:
+    """Return a user's own program as it is launched on a number of ranks, in a directory of its own if it has
+    one."""
+    return LaunchedProgram(
+        name=workload.name,
+        argv=workload.argv_on(ranks),
+        mpi=workload.mpi and not workload.per_task,
+        env=workload.env,
+        directory=directory,
+        exit_codes=workload.exit_codes,
+        time_limit=workload.time_limit,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,16 +122,7 @@ def run_program(metered: MeteredArm, program: LaunchedProgram) -> ProgramOutput:
     write_logs(trial, program.name, done.stdout, done.stderr)
     if done.returncode != os.EX_OK:
         end_younger(arm, begin)
-        raise failure(
-            arm,
-            program.name,
-            done,
-            argv=program.argv,
-            mpi=program.mpi,
-            own_directory=program.directory is not None,
-            limit=program.time_limit,
-            exit_codes=program.exit_codes,
-        )
+        raise failure(arm, program, done)
     further = own if launch.profiles is None else (launch.profiles, *own)
     out_of_guests(arm.guests, trial.directory, arm.placement.tasks, further)
     reports = read_reports(trial.directory, arm.placement.ranks if program.mpi else 1)
