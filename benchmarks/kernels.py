@@ -58,7 +58,8 @@ def ours(machine: Machine, scratch: str, spec: str, units: int, metric: str) -> 
     """Launch nm-micro once, and return the median seconds of its slices."""
     with tempfile.TemporaryDirectory(dir=scratch) as here, RankJob(Path(here), 2, Path(here)) as job:
         program = (machine.tools / "nm-micro", "--tokens", here, spec)
-        job.launch(machine.host, machine.mpi.launch(mpi_job(machine, program, here)))
+        launch = machine.mpi.launch(mpi_job(machine, program, here))
+        job.launch(machine.host, launch.argv, launch.env)
         job.ready()
         job.slice(0, units)
         values = [

@@ -39,7 +39,6 @@ from nearmetal.host.processes.held import await_ends, holding
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.images import builtin_definition
 from nearmetal.images.build import build
-from nearmetal.launchers import Launch
 from nearmetal.model.environments.environment import Shared
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.criu import IMAGE, find_criu
@@ -330,7 +329,7 @@ def rank(rig: Rig, instance: Instance) -> Iterator[RankJob]:
     with RankJob(rig.shared, 1, log) as job:
         # Its caller ends as soon as the rank runs; for a job, the launch goes on.
         argv = ("sh", "-c", f"{shlex.join(alone)} && exec sleep 3600")
-        job.launch(HOST, Launch(argv=argv, env={}, transport={}))
+        job.launch(HOST, argv, {})
         job.ready()
         yield job
 

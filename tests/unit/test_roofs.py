@@ -263,11 +263,12 @@ def test_upper_bounds_are_measured_several_times_between_blocks(
     (tmp_path / "nearmetal").mkdir()
     monkeypatch.setattr(roofs, "MEASURES", dict.fromkeys(ROOF_KERNELS, measure))
     monkeypatch.setattr(roofs, "by_sockets", lambda _, *others: measure(*others))
-    networks = {"container/two": "a network"}
+    networks = {("container/two", False): "a network"}
+    node = SimpleNamespace(machine=Machine(), label="label", scratch=tmp_path, networks=networks)
     said = Quiet()
 
     def run(steps: int) -> tuple[MeasuredRoof, ...]:
-        arguments: Any = (Machine(), wanted(sample.study()), "label", tmp_path, networks, said)
+        arguments: Any = (node, wanted(sample.study()), said)
         meter = roofs.RoofMeter(*arguments)
         for _ in range(steps):
             meter.step(1000.0)
@@ -276,7 +277,7 @@ def test_upper_bounds_are_measured_several_times_between_blocks(
         return found
 
     assert run(0) == ()
-    arguments: Any = (Machine(), wanted(sample.study()), "label", tmp_path, networks, Quiet())
+    arguments: Any = (node, wanted(sample.study()), Quiet())
     short = roofs.RoofMeter(*arguments)
     assert short.complete() and {r.rounds for r in short.roofs()} == {1} and not short.complete()
     shutil.rmtree(tmp_path / "nearmetal")
@@ -311,7 +312,8 @@ def test_upper_bounds_take_a_bounded_share_of_the_time(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(roofs, "MEASURES", dict.fromkeys(ROOF_KERNELS, measure))
     monkeypatch.setattr(roofs, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    arguments: Any = (Machine(), wanted(sample.study()), "label", tmp_path, {}, Quiet())
+    node = SimpleNamespace(machine=Machine(), label="label", scratch=tmp_path, networks={})
+    arguments: Any = (node, wanted(sample.study()), Quiet())
     meter = roofs.RoofMeter(*arguments)
     assert meter.step(5.0)
     assert not meter.step(3.0 / roofs.SHARE - 1)

@@ -85,8 +85,5 @@ def _series_in(path: Path) -> tuple[SeriesDirectory, ...]:
 def _parts(directory: SeriesDirectory) -> dict[str, tuple[str, Path | None]]:
     """Return title and results directory of each part, by key; None for a part without results."""
     series: Series = directory.series(lambda path: load_study(path, None))
-    results = {part.key: directory.part(part) for part in series.parts}
-    return {
-        part.key: (part.title, None if (own := results[part.key]) is None else own.path)
-        for part in series.parts
-    }
+    found = ((part, directory.part(part)) for part in series.parts)
+    return {part.key: (part.title, None if own is None else own.path) for part, own in found}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..engines.reach import at_once, on_node
 from ..errors import NearmetalError, RunError
-from ..host import Completed, LocalHost
+from ..host import LocalHost
 from ..host.facts.nodes import NodeDifference, alike, differences, node_facts
 from ..host.leftovers import Leftover, LeftoverKind
 from ..host.lock import living_runs
@@ -189,10 +189,12 @@ def _on_each(
     """
     host, options = LocalHost(), options_of(inventory)
     make_runtime_directory()
+    command = shlex.join([*nearmetal_here(), *words])
+    line = f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {command}"
 
     def one(name: str, go_on: Callable[[], None]) -> T:
         try:
-            done = _run_there(host, name, options, words, go_on)
+            done = on_node(host, name, line, options, SECONDS, go_on)
             begin = done.stdout.find("{")  # a login script may print text before it
             try:
                 return answered(name, dict(json.loads(done.stdout[begin:] if begin >= 0 else "")))
@@ -205,24 +207,6 @@ def _on_each(
             return silent(name, e)
 
     return at_once([node.name for node in inventory.nodes], one)
-
-
-def _run_there(
-    host: LocalHost,
-    name: str,
-    options: Mapping[str, str],
-    words: Sequence[str],
-    go_on: Callable[[], None],
-) -> Completed:
-    """Run a command of nearmetal on a node.
-
-    go_on: see `each_second` of on_node().
-
-    Raises RunError if the node cannot be reached.
-    """
-    command = shlex.join([*nearmetal_here(), *words])
-    line = f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {command}"
-    return on_node(host, name, line, options, SECONDS, go_on)
 
 
 def compared(nodes: Sequence[NodeCheck]) -> NodesCheck:

@@ -66,7 +66,8 @@ def run_block(
     together = node.study.design.mode is Mode.SLICES
     groups = [trials] if together else [(t,) for t in trials]
     if rehearsal is not None:  # the work of a slice is fitted on the baseline before the other arms use it
-        groups.sort(key=lambda group: group[0].arm not in _baseline_arms(node))
+        first = node.study.design.baselines[0]
+        groups.sort(key=lambda group: node.arms[group[0].arm].environment.name != first)
     rng = random.Random(order.block.slice_seed)
     for specs in groups:
         group = TrialGroup(
@@ -88,11 +89,6 @@ def _with_machines(node: Node, number: int) -> Node:
     # The rehearsal runs on the machines of the first block.
     order = nodes_of_block(max(number, 1), names, node.study.design.seed)
     return replace(node, real=node.real.arranged(order))
-
-
-def _baseline_arms(node: Node) -> set[str]:
-    first = node.study.design.baselines[0]
-    return {arm.name for arm in node.arms.values() if arm.environment.name == first}
 
 
 def _trial(node: Node, spec: TrialSpec, order: NextBlock, logs: Path) -> Trial:

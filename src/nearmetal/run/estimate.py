@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..model.design import LEAST_SLICES
 from ..model.study import Arm, Attachment, Study, Transport
@@ -166,11 +166,11 @@ def estimated_costs(study: Study) -> RunCosts:
     other arms, until those, and the baseline compared with itself, are decided too.
     """
     arms = study.arms()
-    once, verification, _ = _together(_costs(study, arms))
+    cost = _together(_costs(study, arms))
     kept = _lasting(study)
     drops = len(kept) < len(arms)
     return RunCosts(
-        rehearsal=PREPARATION + once + verification + COLD_START * len(arms),
+        rehearsal=PREPARATION + cost.once + cost.verification + COLD_START * len(arms),
         block=_block_costs(study, arms),
         late=_block_costs(study, [a for a in arms if a.name in kept]) if drops else None,
         until=until_decided(study) if drops else None,
@@ -179,11 +179,11 @@ def estimated_costs(study: Study) -> RunCosts:
 
 def _block_costs(study: Study, arms: Sequence[Arm]) -> BlockCosts:
     design = study.design
-    once, verification, each = _together(_costs(study, arms))
+    cost = _together(_costs(study, arms))
     verified = 1.0 if design.profile else 1 / VERIFIED_EVERY
     return BlockCosts(
-        beside=once + verification * verified + each * (1 + design.warm_up),
-        slices=each * (design.slices or LEAST_SLICES),
+        beside=cost.once + cost.verification * verified + cost.slice * (1 + design.warm_up),
+        slices=cost.slice * (design.slices or LEAST_SLICES),
     )
 
 
@@ -234,12 +234,12 @@ def _path(arm: Arm) -> tuple[object, ...]:
     return (arm.transport, attachment if attachment is Attachment.OVS else "")
 
 
-def _together(costs: Sequence[Cost]) -> tuple[float, float, float]:
-    """Return three sums over the costs, in seconds: of `once`, of `verification`, and of `slice`."""
-    return (
-        sum(c.once for c in costs),
-        sum(c.verification for c in costs),
-        sum(c.slice for c in costs),
+def _together(costs: Sequence[Cost]) -> Cost:
+    """Return the sum of the costs."""
+    return Cost(
+        once=sum(c.once for c in costs),
+        verification=sum(c.verification for c in costs),
+        slice=sum(c.slice for c in costs),
     )
 
 
@@ -248,14 +248,10 @@ def _cost(study: Study, arm: Arm) -> Cost:
     many CPUs as guests, each guest after the first adds only half of its boot time, since they boot
     together."""
     taken = [w for w in study.workloads if arm.environment.takes(w.name)]
-    own = [subject.cost(workloads, arm, study.design) for subject, workloads in subjects_of(taken)]
+    own = _together([subject.cost(works, arm, study.design) for subject, works in subjects_of(taken)])
     used = any(not subject.own_instances for subject, _ in subjects_of(taken))
     guest = arm.environment.guest if used else None
     boot = 0.0 if guest is None else EMULATED_BOOT if guest.emulated else BOOT
     instances, cpus = arm.placement.all_instances, len(set(arm.placement.cpus or ()))
     turns = float(instances) if cpus and cpus < instances else (1 + instances) / 2
-    return Cost(
-        once=sum(c.once for c in own) + boot * turns,
-        verification=sum(c.verification for c in own),
-        slice=sum(c.slice for c in own),
-    )
+    return replace(own, once=own.once + boot * turns)

@@ -75,21 +75,10 @@ class Present:
         return frozenset(w.node for w in self.workers() if w.held and w.rehearsed)
 
     def differences(self) -> tuple[NodeDifference, ...]:
-        """Return the differences between the nodes that have rehearsed. See compared_nodes()."""
-        return compared_nodes(self._directory.nodes(), self._directory.plan().arms)
-
-
-def compared_nodes(
-    nodes: Mapping[str, Mapping[str, JsonValue]], arms: Sequence[str]
-) -> tuple[NodeDifference, ...]:
-    """Return the differences between nodes: facts about the machines, and the programs and libraries of each
-    arm.
-
-    nodes: descriptions of nodes, by label of the worker.
-    arms: names of the arms.
-    """
-    facts = {str(node["node"]): {**node_facts(node), **_audited(node, arms)} for node in nodes.values()}
-    return differences(facts)
+        """Return the differences between the nodes that have rehearsed: facts about the machines, and the
+        programs and libraries of each arm."""
+        nodes, arms = self._directory.nodes().values(), self._directory.plan().arms
+        return differences({str(n["node"]): {**node_facts(n), **_audited(n, arms)} for n in nodes})
 
 
 def _audited(node: Mapping[str, JsonValue], arms: Sequence[str]) -> dict[str, str]:

@@ -39,7 +39,7 @@ from .budget import LONGER, no_verdict
 from .describing import describe, machine_differences
 from .interrupt import interruptible
 from .kept_costs import keep_costs, measured_costs
-from .rehearsal import Rehearsed, rehearse, without_failed, without_unlike
+from .rehearsal import rehearse, without_failed, without_unlike
 from .reopening import reopened_node
 from .unlike_storage import storage_remedy
 from .workers.coordinator import Coordinator
@@ -205,7 +205,10 @@ def fix_plan(
     for arm, why in rehearsed.failed.items():
         progress.note(f"{arm} is left out, since it failed in the rehearsal: {why}")
     if rehearsed.unlike:
-        study = _without_unlike(study, rehearsed, command, started, progress)
+        remedy = storage_remedy(study, command, Path.cwd(), _written(study, since=started))
+        study = without_unlike(study, rehearsed, remedy)
+        for arm, why in rehearsed.unlike.items():
+            progress.note(f"{arm} is left out: {why}. Next: {remedy}")
     node = replace(node, study=study)
     for text in rehearsed.notes:
         progress.note(text)
@@ -232,20 +235,6 @@ def fix_plan(
         started=started,
     )
     return node, recording
-
-
-def _without_unlike(
-    study: Study, rehearsed: Rehearsed, command: str, started: float, progress: Progress
-) -> Study:
-    """Remove the arms whose storage differs in kind from that of the baseline, and report them.
-
-    Raises UsageError if nothing is left to compare.
-    """
-    remedy = storage_remedy(study, command, Path.cwd(), _written(study, since=started))
-    left = without_unlike(study, rehearsed, remedy)
-    for arm, why in rehearsed.unlike.items():
-        progress.note(f"{arm} is left out: {why}. Next: {remedy}")
-    return left
 
 
 def _written(study: Study, since: float) -> set[str]:
@@ -281,7 +270,13 @@ def resume_run(
     ):
         _require_no_coordinator(directory, label)
         try:
-            return _resume(machine, study, directory, label, order, progress)
+            begin = time.monotonic() if order.begin is None else order.begin
+            with reopened_node(machine, study, directory, label, progress, force=order.force) as (
+                node,
+                recording,
+            ):
+                planner = planner_then(node.study, directory)
+                return _blocks(node, recording, directory, planner, begin, order, progress)[0]
         except KeyboardInterrupt:
             return Outcome(directory=directory, stopped="interrupted", interrupted=True)
 
@@ -313,23 +308,6 @@ def coordinated_elsewhere(directory: ResultsDirectory, found: StoredClaim | None
     )
 
 
-def _resume(
-    machine: Machine,
-    study: Study,
-    directory: ResultsDirectory,
-    label: str,
-    order: Order,
-    progress: Progress,
-) -> Outcome:
-    begin = time.monotonic() if order.begin is None else order.begin
-    with reopened_node(machine, study, directory, label, progress, force=order.force) as (
-        node,
-        recording,
-    ):
-        planner = planner_then(node.study, directory)
-        return _blocks(node, recording, directory, planner, begin, order, progress)[0]
-
-
 def planner_then(study: Study, directory: ResultsDirectory) -> SlicePlanner:
     """Return the slice planner in the state that it had after this run's rehearsal."""
     known = directory.provenance
@@ -357,7 +335,6 @@ def _blocks(
     the run ended, and the coordinator that ran the blocks; None in its place if the run was interrupted."""
     from ..analysis.roofs import wanted
 
-    networks = {arm: network for (arm, aa), network in node.networks.items() if not aa}
     known = directory.trials()
     try:
         with at_work(node, recording, directory, WRITER) as worker:
@@ -374,12 +351,9 @@ def _blocks(
                 first_until=order.first_until,
                 longer=order.longer,
                 roofs=RoofMeter(
-                    node.machine,
+                    node,
                     # Upper bounds of this machine do not hold for other machines on which the ranks run.
                     () if node.real is not None else wanted(node.study),
-                    node.label,
-                    node.scratch,
-                    networks,
                     progress,
                 ),
             )

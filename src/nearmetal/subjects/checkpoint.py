@@ -155,7 +155,7 @@ def program_facts(trial: Trial, w: EventSubject) -> dict[str, JsonValue]:
 
 
 def facts_of(one: Restored) -> JsonValue:
-    found: dict[str, JsonValue] = {"phases": dict(one.phases.record()), "rounds": one.rounds}
+    found: dict[str, JsonValue] = {"phases": dict(one.phases.record()), "rounds": len(one.copied)}
     return found | {"copied": copied_record(one.copied)} | ({"node": one.node} if one.node else {})
 
 

@@ -34,7 +34,7 @@ from ..host.processes.held import await_ends, await_reaped, holding, signal_all
 from ..lifecycle import CopyRound, Method, Phase, PhaseTimes
 from ..model.change import replace
 from .around import NOTHING, Around
-from .pace import Mark, PhaseTimer, behind, ignore, pace
+from .pace import PhaseTimer, behind, ignore, pace
 from .progress import ProgramProgress
 from .verified import LEAST_PASSES, Restored, VerifiedProgram, keeper, require_right
 
@@ -137,14 +137,14 @@ class _Course:
             what = f"the program to be checkpointed does not start: {done.failure()}"
             raise TrialFailedError(what, where=str(e.log))
         self._wait(lambda now: now.steps >= 1, "does not start its work")
-        self._begun = self._mark()
+        self._begun = self._program.mark()
         self._wait(lambda now: now.passes >= 1, "does not start its work")
         self._held = self._here.enter_context(holding(self._instance.pid))
         e.around.begun()
 
     def move(self) -> Restored:
         """Checkpoint the started instance, and restore it at the destination."""
-        e, requested = self._event, self._mark()
+        e, requested = self._event, self._program.mark()
         try:
             target = self._target()
             restore = self._prepare(target) if target.beside else None
@@ -185,9 +185,8 @@ class _Course:
             stopped=resumed - stopped,
             size=image_bytes(e.there),
             sent=self._sent,
-            rounds=len(self._copied),
             copied=tuple(self._copied),
-            behind=behind(pace(self._begun, requested), requested, self._mark()),
+            behind=behind(pace(self._begun, requested), requested, self._program.mark()),
             passes=moved.passes - self._before.passes,
         )
 
@@ -309,8 +308,7 @@ class _Course:
             # that were restored.
             signal_all(self._held, signal.SIGSTOP)
         self._before = self._progress()
-        last_step = time.time() - self._program.last_step()
-        return time.monotonic() - last_step
+        return self._program.last_step()
 
     def _connect_fetcher(self, target: InstanceRequest) -> Process:
         e = self._event
@@ -421,9 +419,6 @@ class _Course:
         if exists:
             self._backend.thaw(e.host, e.tools, self._source, self._instance)
         return exists
-
-    def _mark(self) -> Mark:
-        return Mark(work=self._progress().steps, at=time.monotonic())
 
     def _progress(self) -> ProgramProgress:
         return self._program.progress()

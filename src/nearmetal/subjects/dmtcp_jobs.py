@@ -19,7 +19,7 @@ from ..host.processes.held import await_ends, holding
 from ..lifecycle import Phase, PhaseTimes
 from ..model.change import replace
 from ..model.study import Mpi
-from .pace import Mark, PhaseTimer, behind, ignore, pace
+from .pace import PhaseTimer, behind, ignore, pace
 from .progress import ProgramProgress
 from .verified import LEAST_PASSES, Restored, VerifiedProgram, require_right
 
@@ -75,17 +75,17 @@ class RestartEvent:
             launch = self.dmtcp.launch(port, self._files, self.scratch, self.mpi)
             job = self._begin(source, [*launch, *self.program.argv], LAUNCH, here)
             self._wait(job, lambda now: now.steps >= 1, LAUNCH, "does not start its work")
-            begun = self._mark()
+            begun = self.program.mark()
             self._wait(job, lambda now: now.passes >= 1, LAUNCH, "does not start its work")
             held = there.enter_context(holding(source.pid))
-            requested = self._mark()
+            requested = self.program.mark()
             with timer.phase(Phase.CONNECT):
                 target = self._start(self.there, there)
                 other = self._coordinate(target, self.there, there)
             try:
                 with timer.phase(Phase.DUMP):
                     self._write(source, port)
-                before, stopped = self.program.progress(), self._last_step()
+                before, stopped = self.program.progress(), self.program.last_step()
                 with timer.phase(Phase.REMOVAL):
                     here.close()
                     if left := await_ends(held, _ENDED):
@@ -113,7 +113,7 @@ class RestartEvent:
                 stopped=resumed - stopped,
                 size=size,
                 sent=size,
-                behind=behind(pace(begun, requested), requested, self._mark()),
+                behind=behind(pace(begun, requested), requested, self.program.mark()),
                 passes=moved.passes - before.passes,
             )
 
@@ -223,10 +223,3 @@ class RestartEvent:
     def _printed(self, name: str) -> str:
         output = self._output(name)
         return output.read_text(errors="replace") if output.exists() else ""
-
-    def _last_step(self) -> float:
-        """Return the time of the job's last step, in seconds of CLOCK_MONOTONIC."""
-        return time.monotonic() - (time.time() - self.program.last_step())
-
-    def _mark(self) -> Mark:
-        return Mark(work=self.program.progress().steps, at=time.monotonic())

@@ -12,7 +12,6 @@ from pathlib import Path
 from ..environments import (
     Backend,
     Instance,
-    InstanceRequest,
     Migrates,
     Moved,
     MoveRequest,
@@ -31,13 +30,13 @@ from ..model.study import Transport
 from ..model.workloads.event import EventSubject
 from ..network.build import Network
 from ..node.arms.start_group import started
-from ..node.arms.starting import seated_request, with_memory
+from ..node.arms.starting import with_memory
 from ..node.software import from_tree, launcher
 from ..node.trial import Trial
 from .event_rows import event_row, with_steps
 from .mpi_jobs import share_of_rank
 from .progress import ProgramProgress
-from .tcp_job import job_network
+from .tcp_job import job_network, rank_request
 from .verified import LEAST_PASSES, VerifiedProgram, require_right
 
 LIMIT = 300.0
@@ -94,7 +93,7 @@ class GuestJob:
 
 
 def move_guests_of_job(
-    trial: Trial, starter: Backend, backend: Migrates, w: EventSubject, count: int
+    trial: Trial, backend: Backend, w: EventSubject, count: int
 ) -> tuple[list[Row], Mapping[str, JsonValue]]:
     """Start an MPI job with one rank in each of several guests, and move all guests together.
 
@@ -102,11 +101,12 @@ def move_guests_of_job(
     before the first continues.
     Return the rows of the trial, and facts about each move.
 
-    starter, backend: the same backend, by its two interfaces.
+    backend: a backend that moves guests (Migrates).
     count: number of moves.
     Raises UnavailableError or RunError if a guest cannot be started or moved, and TrialFailedError if the job
     does not continue or comes to a wrong result.
     """
+    assert isinstance(backend, Migrates)
     ranks, host = w.job_ranks, trial.node.machine.host
     tools = trial.node.software_of(trial.arm).tools
     directory = trial.new_directory(f"job-{w.name}")
@@ -115,10 +115,10 @@ def move_guests_of_job(
         network = stack.enter_context(job_network(trial, w, 2 * ranks, directory))
         sides = network.seats[:ranks], network.seats[ranks:]
         requests = [
-            with_memory(_request(trial, seat, f"{w.name}-{rank}", rank), w.memory)
+            with_memory(rank_request(trial, seat, f"{w.name}-{rank}", rank), w.memory)
             for rank, seat in enumerate(sides[0])
         ]
-        starts = [partial(starter.start, host, tools, request) for request in requests]
+        starts = [partial(backend.start, host, tools, request) for request in requests]
         group = stack.enter_context(started(starts, together=True))
         job = stack.enter_context(_launched(trial, w, network, group.instances))
         before = job.until(lambda now: now.passes >= 1, "does not start its work")
@@ -135,10 +135,6 @@ def move_guests_of_job(
     verified: dict[str, JsonValue] = {"passes": last.passes - before.passes, "wrong_pages": 0}
     verified |= {"wrong_messages": 0, "second_copies": 0}
     return _rows(w, moves, verified), {"moves": [_facts(moved) for moved in moves]}
-
-
-def _request(trial: Trial, seat: Seat, name: str, rank: int) -> InstanceRequest:
-    return seated_request(trial, seat, name=name, place=rank % trial.arm.placement.all_instances)
 
 
 @contextmanager
@@ -212,7 +208,7 @@ def _moved_together(
 
     @contextmanager
     def one(rank: int) -> Iterator[Instance]:
-        there = _request(trial, seats[rank], f"{w.name}-{rank}-moved{number}", rank)
+        there = rank_request(trial, seats[rank], f"{w.name}-{rank}-moved{number}", rank)
         move = MoveRequest(
             method=Method.OFFLINE,
             destination=with_memory(there, w.memory),

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..environments import RemoteInstance
-from ..launchers import Launch, verify_places
+from ..launchers import verify_places
 from ..meters.groups import MeteredArm, timed_slices
 from ..model.design import REHEARSED_SLICES
 from ..model.record import slice_phase, verify_phase
@@ -219,7 +219,7 @@ class Kernels(Subject):
             if arm.guests:
                 into_guests(arm.machines, trial.directory)
                 job.keep(carry_fifos(_fifos(arm, trial.directory)))
-            job.launch(node.machine.host, Launch(argv=launch.argv, env=launch.launch.env, transport={}))
+            job.launch(node.machine.host, launch.argv, launch.env)
             yield KernelJob(metered, kernels, job, launch.profiles)
 
     def _run_kernel(self, workload: KernelWorkload, every: Mapping[str, KernelJob]) -> None:

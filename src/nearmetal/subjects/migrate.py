@@ -175,8 +175,7 @@ class Migrate(Subject):
         moves = {Extent.RANK: moves_of_rank, Extent.JOB: moves_of_job}.get(w.extent, moves_of_processes)
         guest = isinstance(backend, Migrates) and method in (*backend.moves_by, Method.AUTO)
         if guest and w.extent is Extent.INSTANCE:
-            assert isinstance(backend, Migrates)
-            _move_guest(trial, backend, backend, w, count)
+            _move_guest(trial, backend, w, count)
             return
         try:
             rows, facts = moves(trial, w, count)
@@ -186,12 +185,13 @@ class Migrate(Subject):
         trial.found.facts[w.name] = facts
 
 
-def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubject, count: int) -> None:
+def _move_guest(trial: Trial, backend: Backend, w: EventSubject, count: int) -> None:
     """Start a guest, move it `count` times, and add the rows and facts of the workload to the trial.
 
-    starter, backend: the same backend, by its two interfaces.
+    backend: a backend that moves guests (Migrates).
     Raises UnavailableError, RunError, or TrialFailedError if the guest does not survive a move.
     """
+    assert isinstance(backend, Migrates)
     node, environment = trial.node, trial.arm.environment
     method, limit = w.method or Method.PRECOPY, w.most_downtime
     if method is not Method.AUTO and (why := backend.unmovable(environment, method)) is not None:
@@ -203,7 +203,7 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
     with ExitStack() as stack:
         (network,) = stack.enter_context(build_networks(label, [want], directory))
         first = with_memory(seated_request(trial, network.seats[0], name=w.name), w.memory)
-        now: Instance = stack.enter_context(starter.start(host, tools, first))
+        now: Instance = stack.enter_context(backend.start(host, tools, first))
         stack.enter_context(
             program_inside(host, now, responder(tools), directory / "answer.txt", "listening")
         )
@@ -222,7 +222,7 @@ def _move_guest(trial: Trial, starter: Backend, backend: Migrates, w: EventSubje
         endless, works = "", w.load is not Load.IDLE
         for number in range(count):
             there = seated_request(trial, network.seats[(number + 1) % 2], name=f"{w.name}-{number}")
-            plan = _planned(starter, environment, now, w, past) if method is Method.AUTO else None
+            plan = _planned(backend, environment, now, w, past) if method is Method.AUTO else None
             move = MoveRequest(
                 method=plan.choice.method if plan is not None else method,
                 destination=with_memory(there, w.memory),

@@ -61,7 +61,7 @@ def moves_of_job(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row], 
     backend = trial.node.backends[trial.arm.environment.backend]
     if not isinstance(backend, Migrates):
         return moves_of_processes(trial, w, count)
-    rows, facts = move_guests_of_job(trial, backend, backend, w, count)
+    rows, facts = move_guests_of_job(trial, backend, w, count)
     return rows, {**program_facts(trial, w), **facts}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..environments import (
@@ -30,14 +30,23 @@ from ..model.record import JsonValue, Row
 from ..model.study import Attachment, Environment
 from ..model.workloads.event import EventSubject
 from ..network.build import Network
-from ..node.arms.starting import seated_request, with_memory
+from ..node.arms.starting import with_memory
 from ..node.criu import find_criu
 from ..node.guests import keep_consoles
 from ..node.trial import Trial
 from .around import SeatChange
 from .checkpoint import CheckpointRestore, facts_of, prepared, program_facts, require_criu, total_row
 from .event_rows import event_row, slowdown_rows, with_steps
-from .tcp_job import JobView, TcpJob, Window, job_network, measured_floor, port_of, view_of
+from .tcp_job import (
+    JobView,
+    TcpJob,
+    Window,
+    job_network,
+    measured_floor,
+    port_of,
+    rank_request,
+    view_of,
+)
 from .verified import Restored, keeper
 
 CARRIED = Attachment.VETH_BRIDGE
@@ -124,9 +133,7 @@ def move_processes_of_rank(trial: Trial, criu: Criu, w: EventSubject) -> tuple[R
         job = _job(trial, w, network, directory, stack)
         requests = [
             replace(
-                seated_request(
-                    trial, network.seats[rank], name=f"{w.name}-{rank}", place=_place(trial, rank)
-                ),
+                rank_request(trial, network.seats[rank], f"{w.name}-{rank}", rank),
                 binds=(trial.directory, tools.directory),
             )
             for rank in range(ranks)
@@ -166,10 +173,6 @@ def _job(trial: Trial, w: EventSubject, network: Network, directory: Path, stack
     )
 
 
-def _place(trial: Trial, rank: int) -> int:
-    return rank % trial.arm.placement.all_instances
-
-
 def process_rank_rows(w: EventSubject, found: Sequence[tuple[Restored, JobView]]) -> list[Row]:
     """Return the rows of a trial in which a rank was moved by CRIU, with one value for each move."""
     moved, views = [one for one, _ in found], [view for _, view in found]
@@ -195,64 +198,53 @@ def _with_job(total: Row, views: Sequence[JobView]) -> Row:
     return replace(total, verification=verified | {"wrong_messages": 0})
 
 
-@dataclass(kw_only=True)
-class GuestRankMoves:
-    """The moves of a guest with a rank of a job.
+def _guest_rank_rows(
+    w: EventSubject, moves: Sequence[Moved], views: Sequence[JobView], memory: Mapping[str, JsonValue]
+) -> list[Row]:
+    """Return the rows of a trial in which a guest with a rank was moved, with one value for each move.
 
-    views: each move as the other ranks saw it.
     memory: what the rank in the moved guest has verified about its memory.
     """
-
-    moves: list[Moved] = field(default_factory=list)
-    views: list[JobView] = field(default_factory=list)
-    memory: Mapping[str, JsonValue] = field(default_factory=dict)
-
-    def rows(self, w: EventSubject) -> list[Row]:
-        """Return the rows of the trial, with one value for each move."""
-        moves = self.moves
-        total = with_steps(event_row(w, "total", "s", [m.total for m in moves]), [m.phases for m in moves])
-        stopped = [m.stopped for m in moves if m.stopped]
-        downtimes = [m.downtime for m in moves if m.downtime]
-        return [
-            _with_job(replace(total, verification=dict(self.memory)), self.views),
-            *([event_row(w, "stopped", "s", stopped)] if stopped else []),
-            *([event_row(w, "downtime", "s", downtimes)] if downtimes else []),
-            *_job_rows(w, self.views),
-            event_row(w, "sent", "B", [float(m.sent) for m in moves]),
-        ]
+    total = with_steps(event_row(w, "total", "s", [m.total for m in moves]), [m.phases for m in moves])
+    stopped = [m.stopped for m in moves if m.stopped]
+    downtimes = [m.downtime for m in moves if m.downtime]
+    return [
+        _with_job(replace(total, verification=memory), views),
+        *([event_row(w, "stopped", "s", stopped)] if stopped else []),
+        *([event_row(w, "downtime", "s", downtimes)] if downtimes else []),
+        *_job_rows(w, views),
+        event_row(w, "sent", "B", [float(m.sent) for m in moves]),
+    ]
 
 
 def move_guest_of_rank(
-    trial: Trial, starter: Backend, backend: Migrates, w: EventSubject, method: Method, count: int
-) -> GuestRankMoves:
+    trial: Trial, backend: Backend, w: EventSubject, method: Method, count: int
+) -> tuple[list[Row], Mapping[str, JsonValue]]:
     """Start a job with one rank in each of several guests, and move the guest of the last rank to a spare
-    node and back.
+    node and back. Return the rows of the trial, and the facts to be recorded with them.
 
-    starter, backend: the same backend, by its two interfaces.
+    backend: a backend that moves guests (Migrates).
     count: number of moves.
     Raises UnavailableError or RunError if a guest cannot be started or moved, TrialFailedError if the job
     does not continue or comes to a wrong result, and lifecycle.NotConvergedError if pre-copy takes too long.
     """
+    assert isinstance(backend, Migrates)
     ranks, host = w.job_ranks, trial.node.machine.host
     tools = trial.node.software_of(trial.arm).tools
     directory = trial.new_directory(f"job-{w.name}")
-    found, windows = GuestRankMoves(), list[tuple[Window, Window]]()
+    moves, windows = list[Moved](), list[tuple[Window, Window]]()
     with ExitStack() as stack:
         network = stack.enter_context(job_network(trial, w, ranks + 1, directory))
         job = _job(trial, w, network, directory, stack)
         for rank in range(ranks):
-            request = seated_request(
-                trial, network.seats[rank], name=f"{w.name}-{rank}", place=_place(trial, rank)
-            )
-            now = stack.enter_context(starter.start(host, tools, with_memory(request, w.memory)))
+            request = rank_request(trial, network.seats[rank], f"{w.name}-{rank}", rank)
+            now = stack.enter_context(backend.start(host, tools, with_memory(request, w.memory)))
             job.attach(rank, now, RECORD)
         job.joined()
         for number in range(count):
             before = measured_floor(job)
             seat = network.seats[ranks if number % 2 == 0 else ranks - 1]
-            there = seated_request(
-                trial, seat, name=f"{w.name}-moved{number}", place=_place(trial, ranks - 1)
-            )
+            there = rank_request(trial, seat, f"{w.name}-moved{number}", ranks - 1)
             requested = time.monotonic()
             move = MoveRequest(
                 method=method,
@@ -269,13 +261,14 @@ def move_guest_of_rank(
                 guests = [r.instance for r in job.attached if isinstance(r.instance, RemoteInstance)]
                 keep_consoles(guests, guests, trial.log)
                 able = [m for m in backend.moves_by if backend.unmovable(trial.arm.environment, m) is None]
-                raise stopped_by_move(e, method, able, starter.check(host, tools)) from e
+                raise stopped_by_move(e, method, able, backend.check(host, tools)) from e
             windows.append((before, (requested, time.monotonic())))
-            found.moves.append(moved)
+            moves.append(moved)
         steps = job.end()
-    found.views = [view_of(steps[:-1], before, move) for before, move in windows]
-    found.memory = {"passes": steps[-1].passes, "wrong_pages": 0, "second_copies": 0}
-    return found
+    views = [view_of(steps[:-1], before, move) for before, move in windows]
+    memory = {"passes": steps[-1].passes, "wrong_pages": 0, "second_copies": 0}
+    own: list[JsonValue] = [{"phases": dict(m.phases.record()), "rounds": m.rounds} for m in moves]
+    return _guest_rank_rows(w, moves, views, memory), _facts(trial, w, views, own)
 
 
 def stopped_by_move(
@@ -307,9 +300,7 @@ def moves_of_rank(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row],
     """
     method, backend = w.method or Method.CRIU, trial.node.backends[trial.arm.environment.backend]
     if isinstance(backend, Migrates) and method in backend.moves_by:
-        guests = move_guest_of_rank(trial, backend, backend, w, method, count)
-        own: list[JsonValue] = [{"phases": dict(m.phases.record()), "rounds": m.rounds} for m in guests.moves]
-        return guests.rows(w), _facts(trial, w, guests.views, own)
+        return move_guest_of_rank(trial, backend, w, method, count)
     criu = require_criu(find_criu(trial.node.machine.host))
     found = [move_processes_of_rank(trial, criu, w) for _ in range(count)]
     own = [facts_of(one) for one, _ in found]

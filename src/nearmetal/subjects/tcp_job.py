@@ -10,17 +10,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..environments import Instance, RemoteInstance, Tools
+from ..environments import Instance, InstanceRequest, RemoteInstance, Tools
 from ..errors import RunError, TrialFailedError
 from ..host import Host, Process
 from ..host.processes.failure import describe_failure
 from ..lifecycle import RankSteps, longest_gap, read_steps, steps_within
 from ..model.change import replace
+from ..model.environments.network import Seat
 from ..model.study import Arm
 from ..model.workloads.event import EventSubject
 from ..network.build import Network, build_networks
 from ..network.plan import NetworkRequest
 from ..network.shapes import port
+from ..node.arms.starting import seated_request
 from ..node.links import node_links
 from ..node.trial import Trial
 from .around import SeatPort
@@ -57,6 +59,11 @@ def job_network(trial: Trial, w: EventSubject, seats: int, directory: Path) -> I
         node_links(host, tools, relayed(network), {}, directory, label, None),
     ):
         yield network
+
+
+def rank_request(trial: Trial, seat: Seat, name: str, rank: int) -> InstanceRequest:
+    """Return the request for an instance that holds one rank of a job, at a seat of the job's network."""
+    return seated_request(trial, seat, name=name, place=rank % trial.arm.placement.all_instances)
 
 
 def network_request(arm: Arm, seats: int) -> NetworkRequest:

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..environments import Tools
 from ..errors import TrialFailedError
 from ..lifecycle import CopyRound, PhaseTimes
+from .pace import Mark
 from .progress import ProgramProgress, read_progress
 
 LEAST_PASSES = 2
@@ -26,8 +27,7 @@ class Restored:
     stopped: seconds from the stop at the source to the next step of the program.
     size: bytes of the files from which the instance was restored.
     sent: bytes that were copied or sent from the source to the destination.
-    rounds: number of times that memory was copied while the program ran.
-    copied: one entry for each of these rounds.
+    copied: one entry for each time that memory was copied while the program ran.
     behind: seconds by which the program is behind its usual pace; None if its pace is not known.
     passes: number of times that the program has verified all its memory since the checkpoint.
     node: name of the emulated node to which the instance moved; empty if it stayed on its node.
@@ -38,7 +38,6 @@ class Restored:
     stopped: float
     size: int
     sent: int
-    rounds: int = 0
     copied: tuple[CopyRound, ...] = ()
     behind: float | None = None
     passes: int = 0
@@ -69,8 +68,13 @@ class VerifiedProgram:
         )
 
     def last_step(self) -> float:
-        """Return the time of its last step, in seconds of CLOCK_REALTIME."""
-        return max(record.stat().st_mtime for record in self.records)
+        """Return the time of its last step, in seconds of CLOCK_MONOTONIC."""
+        last = max(record.stat().st_mtime for record in self.records)
+        return time.monotonic() - (time.time() - last)
+
+    def mark(self) -> Mark:
+        """Return its steps until now."""
+        return Mark(work=self.progress().steps, at=time.monotonic())
 
     def goes_on(self) -> bool:
         """Return whether it takes a step within _GOES_ON seconds."""

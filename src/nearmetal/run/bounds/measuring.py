@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -28,8 +28,8 @@ from ...model.roof import (
     roof_record,
 )
 from ...model.study import Better, Transport
-from ...network.build import Network
 from ...node.machine import Machine, cache_directory
+from ...node.node import Node
 from ...node.progress import Progress
 from ...records.disk import write_file
 from ...workloads.applications.hpc_challenge.blas import Blas, package
@@ -108,26 +108,19 @@ MEASURES: dict[str, Measure] = {
 class RoofMeter:
     """Measures the upper bounds of a study's metrics, one at a time, between its blocks."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        wanted: Iterable[RoofRequest],
-        label: str,
-        scratch: Path,
-        networks: Mapping[str, Network],
-        progress: Progress,
-    ) -> None:
+    def __init__(self, node: Node, wanted: Iterable[RoofRequest], progress: Progress) -> None:
         """wanted: the bounds to measure, see analysis.roofs.wanted(). Those with more ranks than this machine
             has CPUs are left out.
-        networks: by name of the arm; a bound measured over one of them is valid for this run only.
 
         The caller must hold the lock of the machine.
         """
-        self._machine, self._label, self._scratch, self._progress = machine, label, scratch, progress
-        self._networks = networks
-        self._measures: dict[str, Measure] = {**MEASURES, SOCKETS: partial(by_sockets, networks)}
-        self._wanted = [w for w in wanted if w.name in self._measures and w.ranks <= len(machine.cpus)]
-        self._key, self._file = _key(machine), cache_directory() / KEPT
+        self._node, self._progress = node, progress
+        # By name of the arm. A bound measured over one of them is valid for this run only.
+        self._networks = {arm: network for (arm, aa), network in node.networks.items() if not aa}
+        self._measures: dict[str, Measure] = {**MEASURES, SOCKETS: partial(by_sockets, self._networks)}
+        cpus = len(node.machine.cpus)
+        self._wanted = [w for w in wanted if w.name in self._measures and w.ranks <= cpus]
+        self._key, self._file = _key(node.machine), cache_directory() / KEPT
         self._kept = list(_read(self._file, self._key))
         self._found = {w: roof for w in self._wanted for roof in self._kept if roof.fits(w)}
         self._spent = 0.0
@@ -164,9 +157,9 @@ class RoofMeter:
         return sorted((w for w in self._wanted if had[w] < rounds), key=lambda w: had[w])
 
     def _measure(self, roof: RoofRequest) -> bool:
-        begin = time.monotonic()
+        node, begin = self._node, time.monotonic()
         try:
-            found = self._measures[roof.name](self._machine, roof, self._label, self._scratch)
+            found = self._measures[roof.name](node.machine, roof, node.label, node.scratch)
         except NearmetalError as e:
             self._progress.note(f"no upper bound for {roof.name}: {e.what}")
             self._wanted.remove(roof)

@@ -178,7 +178,20 @@ def _opened(
         claim = claims.take_over(REHEARSAL_BLOCK)
         if claim is not None:
             with claims.holding(claim):
-                node, recording = _rehearsed(machine, study, directory, label, terms, progress, stack)
+                study, backends, absent = check_study(machine, study, progress)
+                begin = time.monotonic()
+                node = stack.enter_context(open_node(machine, study, backends, label, progress))
+                store_tools(machine.built, directory.path / TOOLS)
+                node, recording = fix_plan(
+                    node,
+                    directory,
+                    absent,
+                    progress,
+                    begin=begin,
+                    started=terms.started,
+                    command=terms.command,
+                    name=terms.name,
+                )
                 return node, recording, directory.nodes()[label]
         if not coordinator.there():
             return None
@@ -191,31 +204,6 @@ def _opened(
         reopened_node(machine, study, directory, label, progress, name=terms.name)
     )
     return node, recording, join_run(node, directory, recording, terms.name, progress)
-
-
-def _rehearsed(
-    machine: Machine,
-    study: Study,
-    directory: ResultsDirectory,
-    label: str,
-    terms: Terms,
-    progress: Progress,
-    stack: ExitStack,
-) -> tuple[Node, Recording]:
-    study, backends, absent = check_study(machine, study, progress)
-    begin = time.monotonic()
-    node = stack.enter_context(open_node(machine, study, backends, label, progress))
-    store_tools(machine.built, directory.path / TOOLS)
-    return fix_plan(
-        node,
-        directory,
-        absent,
-        progress,
-        begin=begin,
-        started=terms.started,
-        command=terms.command,
-        name=terms.name,
-    )
 
 
 class _Coordinated:
@@ -289,9 +277,7 @@ class _NodeRoofs:
         if len(living_runs()) > 1:
             return
         if self._meter is None:  # the wanted bounds are written before the first order is given
-            node, wanted = self._node, self._directory.wanted_roofs()
-            networks = {arm: network for (arm, aa), network in node.networks.items() if not aa}
-            self._meter = RoofMeter(node.machine, wanted, node.label, node.scratch, networks, self._progress)
+            self._meter = RoofMeter(self._node, self._directory.wanted_roofs(), self._progress)
         if self._meter.step(time.monotonic() - self._begin):
             roofs = [roof_record(roof) for roof in self._meter.roofs()]
             self._directory.node_files.write(

@@ -7,7 +7,7 @@ from ...model.record import Row
 from ...model.study import CommandWorkload
 from ...workloads.command import parse
 from .copies import run_copies
-from .launching import LaunchedProgram, run_program
+from .launching import launched_program, run_program
 from .reports import record_disk_writes, resources_of
 from .staging import compared, own_directory, read_outputs
 
@@ -21,18 +21,7 @@ def run_command(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ..
         return run_copies(metered, workload)
     trial = metered.running.trial
     with own_directory(trial, workload) as directory:
-        ran = run_program(
-            metered,
-            LaunchedProgram(
-                name=workload.name,
-                argv=workload.argv_on(trial.arm.placement.ranks),
-                mpi=workload.mpi,
-                env=workload.env,
-                directory=directory,
-                exit_codes=workload.exit_codes,
-                time_limit=workload.time_limit,
-            ),
-        )
+        ran = run_program(metered, launched_program(workload, trial.arm.placement.ranks, directory))
         record_disk_writes(trial, workload.name, ran.reports)
         return parse(
             workload,

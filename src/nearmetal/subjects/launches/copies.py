@@ -27,7 +27,7 @@ from ...node.trial import Trial
 from ...workloads.command import parse
 from ...workloads.protocol import RankReport
 from .failures import LOGGED, end_younger, failure, require_nothing_left, timed_out
-from .launching import check_network, record_places
+from .launching import check_network, launched_program, record_places
 from .rank_argv import Report, rank_argv, storage_of_ranks
 from .reports import forget_reports, read_reports, record_disk_writes, resources_of
 from .staging import KEPT, compared, own_directory, read_outputs
@@ -49,7 +49,8 @@ def run_copies(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ...
         places = [stack.enter_context(own_directory(trial, workload, f".{r}")) for r in ranks]
         own = [p for p in places if p is not None]
         try:
-            with _gate(trial.directory / "start") as gate:
+            with _Gate(trial.directory / "start") as gate:
+                gate.make()
                 into_guests(arm.machines, trial.directory, own)
                 for process in carry_fifos(_fifos(arm.machines, gate.directory)):
                     gate.callback(process.kill)
@@ -61,9 +62,9 @@ def run_copies(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ...
                 _wait(metered, workload, copies)
             out_of_guests(arm.guests, trial.directory, arm.placement.tasks, own)
             outputs = [_outputs(trial, workload, r, places[r]) for r in ranks]
-            for copy, output in zip(copies, outputs, strict=True):
+            for copy, output, place in zip(copies, outputs, places, strict=True):
                 if copy.poll() != os.EX_OK:
-                    raise _failure(arm, workload, copy, output)
+                    raise _failure(arm, workload, copy, output, place)
         except TrialFailedError:
             end_younger(arm, begin)
             raise
@@ -178,13 +179,6 @@ class _Gate(ExitStack):
             self._gate = -1
 
 
-@contextmanager
-def _gate(directory: Path) -> Iterator[_Gate]:
-    with _Gate(directory) as gate:
-        gate.make()
-        yield gate
-
-
 def _fifos(guests: Sequence[RemoteInstance], gate: Path) -> Iterator[tuple[RemoteInstance, Path, bool]]:
     for guest in guests:
         yield guest, gate / "arrived", False
@@ -257,22 +251,14 @@ def _outputs(trial: Trial, workload: CommandWorkload, rank: int, directory: Path
 
 
 def _failure(
-    arm: RunningArm, workload: CommandWorkload, copy: Process, output: CopyOutput
+    arm: RunningArm, workload: CommandWorkload, copy: Process, output: CopyOutput, directory: Path | None
 ) -> TrialFailedError:
+    program = launched_program(workload, arm.placement.ranks, directory)
     done = Completed(
-        argv=workload.argv_on(arm.placement.ranks),
+        argv=program.argv,
         returncode=copy.poll() or 1,
         stdout=output.stdout,
         stderr=output.stderr,
         seconds=0.0,
     )
-    return failure(
-        arm,
-        workload.name,
-        done,
-        argv=done.argv,
-        mpi=False,
-        own_directory=workload.own_directory,
-        limit=workload.time_limit,
-        exit_codes=workload.exit_codes,
-    )
+    return failure(arm, program, done)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...errors import TrialFailedError
 from ...host import Completed, cgroups
@@ -19,6 +20,9 @@ from ...node.trial import Trial
 from ...workloads.protocol import RankReport
 from .remedies import GUEST_ENDED, FailedRun, end_remedy, start_remedy
 from .reports import found_reports
+
+if TYPE_CHECKING:
+    from .launching import LaunchedProgram
 
 #: Characters of each output stream of a run that are kept on disk.
 LOGGED = 1 << 20
@@ -49,32 +53,16 @@ def timed_out(trial: Trial, name: str, limit: float) -> TrialFailedError:
     )
 
 
-def failure(
-    arm: RunningArm,
-    name: str,
-    done: Completed,
-    *,
-    argv: Sequence[str],
-    mpi: bool,
-    own_directory: bool,
-    limit: float,
-    exit_codes: Sequence[int],
-) -> TrialFailedError:
-    """Return the error of a run that failed.
-
-    argv: command line of the program.
-    mpi: whether mpirun started it.
-    own_directory: whether it ran in a directory that was made for the run.
-    limit: time limit in seconds.
-    exit_codes: exit statuses of a successful rank.
-    """
-    if done.returncode == TIMED_OUT and done.seconds >= limit:
-        return timed_out(arm.trial, name, limit)
+def failure(arm: RunningArm, program: LaunchedProgram, done: Completed) -> TrialFailedError:
+    """Return the error of a run that failed."""
+    name, exit_codes = program.name, program.exit_codes
+    if done.returncode == TIMED_OUT and done.seconds >= program.time_limit:
+        return timed_out(arm.trial, name, program.time_limit)
     environment, node = arm.environment, arm.node
     run = FailedRun(
-        argv=argv,
-        mpi=arm.placement.ranks if mpi else 0,
-        directory=None if own_directory else Path.cwd(),
+        argv=program.argv,
+        mpi=arm.placement.ranks if program.mpi else 0,
+        directory=None if program.directory is not None else Path.cwd(),
         environment=environment,
         virtual=node.backends[environment.backend].capabilities.virtual or environment.inside is not None,
     )

@@ -6,14 +6,13 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from ...errors import TrialFailedError
 from ...host import Host, Process
 from ...host.processes.failure import describe_failure
-from ...launchers import Launch
 from ...workloads.protocol import Line, ReadyLine, SliceLine, VerifyLine, parse_line
 
 READY_LIMIT = 120.0
@@ -59,11 +58,11 @@ class RankJob:
         """Register processes that are ended when the job is closed, after the ranks have had time to end."""
         self._kept += processes
 
-    def launch(self, host: Host, launch: Launch) -> None:
+    def launch(self, host: Host, argv: Sequence[str], env: Mapping[str, str]) -> None:
         """Start the ranks. Returns at once."""
         self._process = host.start(
-            launch.argv,
-            env=launch.env,
+            argv,
+            env=env,
             cwd=Path("/"),
             stdout=self.log / "stdout.txt",
             stderr=self.log / "stderr.txt",

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from ...errors import TrialFailedError
 from ...launchers import verify_places
 from ...meters.groups import MeteredArm
+from ...model.study import CommandWorkload
 from ...model.workloads.profile import RankProfile
 from ...node.arms.running_arm import RunningArm
 from ...node.guests import into_guests, out_of_guests
 from ...workloads.protocol import RankReport
 from .failures import end_younger, failure, require_nothing_left, write_logs
-from .mpi_job import mpi_launch
+from .mpi_job import ProgramLaunch, mpi_launch
 from .profiles import read_profiles
 from .rank_argv import Report, rank_argv
 from .reports import forget_reports, instance_walls, read_reports
@@ -46,6 +47,20 @@ class LaunchedProgram:
     env: Mapping[str, str] = field(default_factory=dict)
     directory: Path | None = None
     exit_codes: tuple[int, ...] = (0,)
+
+
+def launched_program(workload: CommandWorkload, ranks: int, directory: Path | None) -> LaunchedProgram:
+    """Return a user's own program as it is launched on a number of ranks, in a directory of its own if it has
+    one."""
+    return LaunchedProgram(
+        name=workload.name,
+        argv=workload.argv_on(ranks),
+        mpi=workload.mpi and not workload.per_task,
+        env=workload.env,
+        directory=directory,
+        exit_codes=workload.exit_codes,
+        time_limit=workload.time_limit,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,15 +105,15 @@ def run_program(metered: MeteredArm, program: LaunchedProgram) -> ProgramOutput:
     Raises TrialFailedError if it does not end in time, or ends with an error.
     """
     arm, trial = metered.running, metered.running.trial
-    words = _words(metered, program)
+    launch = _launch(metered, program)
     begin = time.clock_gettime(time.CLOCK_BOOTTIME)
     forget_reports(trial.directory, arm.placement.ranks)
     own = () if program.directory is None else (program.directory,)
     into_guests(arm.machines, trial.directory, own)
     done = arm.node.machine.host.run(
-        words.argv,
+        launch.argv,
         timeout=program.time_limit,
-        env=words.env,
+        env=launch.env,
         # The connections vanish when the program ends. For a run shorter than a second, only the counters
         # remain.
         each_second=partial(check_network, metered),
@@ -107,17 +122,8 @@ def run_program(metered: MeteredArm, program: LaunchedProgram) -> ProgramOutput:
     write_logs(trial, program.name, done.stdout, done.stderr)
     if done.returncode != os.EX_OK:
         end_younger(arm, begin)
-        raise failure(
-            arm,
-            program.name,
-            done,
-            argv=program.argv,
-            mpi=program.mpi,
-            own_directory=program.directory is not None,
-            limit=program.time_limit,
-            exit_codes=program.exit_codes,
-        )
-    further = own if words.profiles is None else (words.profiles, *own)
+        raise failure(arm, program, done)
+    further = own if launch.profiles is None else (launch.profiles, *own)
     out_of_guests(arm.guests, trial.directory, arm.placement.tasks, further)
     reports = read_reports(trial.directory, arm.placement.ranks if program.mpi else 1)
     require_nothing_left(trial, program.name, reports)
@@ -125,8 +131,8 @@ def run_program(metered: MeteredArm, program: LaunchedProgram) -> ProgramOutput:
     profiles: tuple[RankProfile, ...] = ()
     if program.mpi:
         record_places(arm, program.name, reports)
-        if words.profiles is not None:
-            profiles = tuple(p.whole() for p in read_profiles(words.profiles, len(reports)))
+        if launch.profiles is not None:
+            profiles = tuple(p.whole() for p in read_profiles(launch.profiles, len(reports)))
             trial.found.profile[program.name] = profiles
     else:
         trial.found.places = tuple(r.place for r in reports)
@@ -165,19 +171,7 @@ def check_network(metered: MeteredArm) -> None:
         metered.transport.look(connected=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Words:
-    """The command line and environment variables that start a program.
-
-    profiles: directory of its ranks' profiles; None if the study requests none.
-    """
-
-    argv: Sequence[str]
-    env: Mapping[str, str]
-    profiles: Path | None = None
-
-
-def _words(metered: MeteredArm, program: LaunchedProgram) -> _Words:
+def _launch(metered: MeteredArm, program: LaunchedProgram) -> ProgramLaunch:
     arm = metered.running
     if program.mpi:
         launch = mpi_launch(
@@ -189,8 +183,7 @@ def _words(metered: MeteredArm, program: LaunchedProgram) -> _Words:
             exit_codes=program.exit_codes,
         )
         metered.transport.launched = True
-        env = {**program.env, **launch.launch.env}
-        return _Words(argv=launch.argv, env=env, profiles=launch.profiles)
+        return replace(launch, env={**program.env, **launch.env})
     first = {cpu for cpus in arm.node.cpus(arm.trial.arm)[: arm.placement.tasks] for cpu in cpus}
     rank = rank_argv(
         arm.software.tools,
@@ -200,4 +193,4 @@ def _words(metered: MeteredArm, program: LaunchedProgram) -> _Words:
         storage=[v.path for v in arm.volumes[:1]],
         directory=program.directory,
     )
-    return _Words(argv=arm.instances[0].command(rank), env=program.env)
+    return ProgramLaunch(argv=arm.instances[0].command(rank), env=program.env)

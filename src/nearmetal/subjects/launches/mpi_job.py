@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,16 +17,17 @@ from .rank_argv import Report, rank_argv, storage_of_ranks
 
 
 @dataclass(frozen=True, kw_only=True)
-class MpiLaunch:
-    """The launch of an MPI program over the instances of an arm.
+class ProgramLaunch:
+    """The launch of a program over the instances of an arm.
 
     argv: command line to run on the machine.
+    env: environment variables of that command.
     profiles: directory into which the ranks write their profiles; None if the study does not request any.
     """
 
-    argv: tuple[str, ...]
-    launch: Launch
-    profiles: Path | None
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    profiles: Path | None = None
 
 
 def interface_of(arm: RunningArm) -> str:
@@ -47,7 +48,7 @@ def mpi_launch(
     forward: Sequence[str] = (),
     directory: Path | None = None,
     exit_codes: Sequence[int] = (0,),
-) -> MpiLaunch:
+) -> ProgramLaunch:
     """Return the launch of an MPI program over the instances of an arm, and record its transport.
 
     measured: whether nm-rank reports where each rank runs and which resources it used. The built-in kernels
@@ -72,7 +73,7 @@ def mpi_launch(
     )
     launch = software.mpi.launch(_job(arm, rank, forward))
     trial.found.transport = dict(launch.transport)
-    return MpiLaunch(argv=tuple(_words(arm, launch)), launch=launch, profiles=profiles)
+    return ProgramLaunch(argv=_words(arm, launch), env=launch.env, profiles=profiles)
 
 
 def _words(arm: RunningArm, launch: Launch) -> list[str]:
