@@ -11,6 +11,7 @@ from typing import ClassVar
 from ...errors import RunError, UsageError
 from ...host import Completed, Host
 from ...host.processes.failure import TIMED_OUT
+from ...host.processes.labelled import stat_fields
 from ...lifecycle import Method
 from ..contract import Unavailable
 from ..criu import DUMP_LOG, RESTORE_LOG, script, write_rounds
@@ -182,7 +183,7 @@ def fields_of(pid: int) -> list[str] | None:
     """Return the fields of /proc/<pid>/stat that follow the name of the program; the first is the state. None
     if the process does not exist."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return stat_fields(pid)
     return None
 
 

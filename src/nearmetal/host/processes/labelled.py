@@ -44,13 +44,13 @@ def ancestors(pid: int) -> set[int]:
     while pid > 0 and pid not in seen:
         seen.add(pid)
         try:
-            pid = int(_stat(pid)[1])
+            pid = int(stat_fields(pid)[1])
         except OSError:
             break
     return seen
 
 
-def _stat(pid: int) -> list[str]:
+def stat_fields(pid: int) -> list[str]:
     """Return the fields of /proc/<pid>/stat after the name, which need not be UTF-8. Raises OSError."""
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
@@ -59,7 +59,7 @@ def ends(pid: int) -> bool:
     """Return whether a process has begun to end. The first process of a PID namespace then waits for all
     others in it."""
     try:
-        return bool(int(_stat(pid)[_FLAGS]) & _EXITING)
+        return bool(int(stat_fields(pid)[_FLAGS]) & _EXITING)
     except OSError:
         return True
 
@@ -167,7 +167,7 @@ def _lives(group: int) -> bool:
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     for pid in pids:
         with contextlib.suppress(OSError):
-            state, _, other, *rest = _stat(pid)
+            state, _, other, *rest = stat_fields(pid)
             # A process whose first thread has ended is called a zombie while the others live.
             if int(other) == group and (state not in "ZX" or int(rest[_THREADS]) > 1):
                 return True
@@ -183,5 +183,5 @@ def kill_younger(pids: Iterable[int], begin: float) -> None:
     tick = os.sysconf("SC_CLK_TCK")
     for pid in pids:
         with contextlib.suppress(OSError):
-            if int(_stat(pid)[19]) > int(begin * tick):
+            if int(stat_fields(pid)[19]) > int(begin * tick):
                 os.kill(pid, signal.SIGKILL)
