@@ -37,7 +37,6 @@ def verdict(d: np.ndarray[tuple[int], np.dtype[np.float64]], alpha: float) -> Ve
         env_slice=unknown,
         base_slice=unknown,
         shares={},
-        brackets=unknown,
     )
     paired = Paired(
         both=both,

@@ -22,7 +22,6 @@ from .fold.attempts import RunTimes
 from .fold.columns import RowName
 from .fold.comparisons import Folded, fold
 from .fold.pieces import FoldRequest, fold_request
-from .intervals import three_arm
 from .nodes.factor import Nodes, nodes_of_run
 from .nodes.sets import unlike_sets
 from .nodes.unlike import baseline_rows, left_out_nodes, unlike_nodes
@@ -43,7 +42,7 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
 
 def wanted(study: Study, *, detail: bool = True) -> FoldRequest:
     """Return the request by which fold() keeps the values that conclude() needs."""
-    return fold_request(study, detail=detail, three_arms=three_arm.USED)
+    return fold_request(study, detail=detail)
 
 
 def conclude(

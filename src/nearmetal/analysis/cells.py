@@ -16,9 +16,8 @@ from .companions import evidence, slice_spread, totals
 from .decision import Criteria, Decision, decide
 from .fold.attempts import Side
 from .fold.columns import RowName
-from .fold.comparisons import Folded, Paired, brackets, pair
+from .fold.comparisons import Folded, Paired, pair
 from .fold.counts import FloatArray
-from .intervals import three_arm
 from .intervals.looks import carried_interval, own_schedule
 from .intervals.mean import anytime_mean
 from .intervals.multiplicity import e_bh, holm, smallest_alpha
@@ -105,10 +104,9 @@ def answer(
         margin=design.margin,
         min_blocks=design.min_blocks,
     )
-    arms = brackets(paired) if three_arm.USED and not question.aa and nodes is None else None
     if question.aa and nodes is not None:
         nodes = nodes.of(Estimand.THESE)
-    decision = decide(paired, criteria, brackets=arms, nodes=nodes)
+    decision = decide(paired, criteria, nodes=nodes)
     if question.aa:
         decision = _corrected(decision, question, paired, criteria, nodes)
     found = None

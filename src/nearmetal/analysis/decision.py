@@ -7,14 +7,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..model.plan import Schedule
 from ..model.result import Look, Verdict
 from .fold.comparisons import Paired
 from .fold.counts import FloatArray
 from .intervals.looks import Carried, least_blocks, look_and_carry
-from .intervals.three_arm import Brackets
 from .nodes.factor import Nodes, carried_over_nodes
 from .verdict import MOST_FAILED, Failures, blocks_needed, judge, judge_failures, reason
 
@@ -57,18 +54,14 @@ class Criteria:
     min_blocks: int
 
 
-def decide(
-    paired: Paired, criteria: Criteria, *, brackets: Brackets | None = None, nodes: Nodes | None = None
-) -> Decision:
+def decide(paired: Paired, criteria: Criteria, *, nodes: Nodes | None = None) -> Decision:
     """Judge the blocks of a comparison.
 
-    brackets: the data of the judged blocks for the three-arm interval (intervals.three_arm); None for the
-        signed-rank interval. Several nodes always use signed ranks.
     nodes: the nodes of the blocks, if there is more than one.
     """
     numbers = paired.judged_blocks.tolist()
     margin = criteria.margin
-    carried = _carried(paired.judged, numbers, criteria, brackets, nodes)
+    carried = _carried(paired.judged, numbers, criteria, nodes)
     least, n = least_blocks(criteria.schedule, criteria.min_blocks), len(numbers)
     own = judge(carried.low, carried.high, n=n, margin=margin, min_blocks=least)
     needed = None
@@ -83,8 +76,7 @@ def decide(
             carried=carried,
             least=least,
         )
-    finite = None if brackets is None else brackets.of(np.isfinite(paired.judged))
-    without = _carried(paired.d, paired.blocks.tolist(), criteria, finite, nodes)
+    without = _carried(paired.d, paired.blocks.tolist(), criteria, nodes)
     history = _History(paired, carried.looks, without.looks)
     failures = history.failures(history.blocks[-1])
     verdict = judge_failures(own, failures, n=n, margin=margin, least=least)
@@ -107,17 +99,11 @@ def decide(
     )
 
 
-def _carried(
-    d: FloatArray,
-    numbers: Sequence[int],
-    criteria: Criteria,
-    brackets: Brackets | None,
-    nodes: Nodes | None,
-) -> Carried:
+def _carried(d: FloatArray, numbers: Sequence[int], criteria: Criteria, nodes: Nodes | None) -> Carried:
     schedule, alpha = criteria.schedule, criteria.alpha
     if nodes is not None:
         return carried_over_nodes(d, numbers, nodes, schedule=schedule, alpha=alpha)
-    return look_and_carry(d, schedule=schedule, alpha=alpha, numbers=numbers, brackets=brackets)
+    return look_and_carry(d, schedule=schedule, alpha=alpha, numbers=numbers)
 
 
 def _first_look(
