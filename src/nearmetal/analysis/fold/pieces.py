@@ -81,7 +81,6 @@ class Compared:
     """One comparison of one row over the blocks that both sides have; every array has shape (n,).
 
     blocks: block numbers, ascending.
-    together: whether the slices of both sides are paired.
     alike: whether the two sides can be compared: they measure in the same unit, and paired slices are equally
         many on both sides.
     lengths: number of slices of the environment.
@@ -98,7 +97,6 @@ class Compared:
     """
 
     blocks: IntArray
-    together: BoolArray
     alike: BoolArray
     lengths: IntArray
     d: FloatArray
@@ -320,7 +318,6 @@ def _compare(e: Slices, b: Slices, *, detail: bool) -> Compared | None:
         shares = _shares(e, b, ie, ib, side_by_side)
     return Compared(
         blocks=blocks,
-        together=together,
         alike=alike,
         lengths=lengths,
         d=(1.0 if e.better is Better.LOWER else -1.0) * d,
