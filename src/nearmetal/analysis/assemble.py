@@ -21,7 +21,7 @@ from .cells import JudgedCell, Question, answer, with_discoveries, with_holm
 from .fold.attempts import RunTimes
 from .fold.columns import RowName
 from .fold.comparisons import Folded, fold
-from .fold.pieces import FoldRequest, fold_request
+from .fold.pieces import fold_request
 from .nodes.factor import Nodes, nodes_of_run
 from .nodes.sets import unlike_sets
 from .nodes.unlike import baseline_rows, left_out_nodes, unlike_nodes
@@ -37,12 +37,8 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
     detail: False is for use between blocks. The intervals and verdicts are then the same, but quantiles,
         Holm's column, companions (sign, mean), differences and attribution are None or have infinite ends.
     """
-    return conclude(study, plan, records, fold(wanted(study, detail=detail), plan, records), detail=detail)
-
-
-def wanted(study: Study, *, detail: bool = True) -> FoldRequest:
-    """Return the request by which fold() keeps the values that conclude() needs."""
-    return fold_request(study, detail=detail)
+    folded = fold(fold_request(study, detail=detail), plan, records)
+    return conclude(study, plan, records, folded, detail=detail)
 
 
 def conclude(

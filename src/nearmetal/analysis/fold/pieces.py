@@ -45,7 +45,7 @@ class FoldRequest:
 
 
 def fold_request(study: Study, *, detail: bool = True) -> FoldRequest:
-    """Return the request for the values that the analysis of a study needs. See FoldRequest."""
+    """Return the request by which fold() keeps the values that analysis.conclude() needs."""
     pairs = [((c.arm, False), (c.baseline, False)) for c in study.comparisons()]
     twins = [((arm.name, True), (arm.name, False)) for arm in study.arms()]
     return FoldRequest(
