@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from ..model.node_results import RunNodes, SetEvidence
 from ..model.plan import Plan
 from ..model.record import Head, Status, TrialRecord, cause_of, unmeasurable
 from ..model.result import Analysis, Unused
 from ..model.study import Study, quantiles_of
-from .causes.attribution import attribute
+from .causes.attribution import with_sentences
 from .causes.counted import Each, with_causes
 from .causes.hypervisor import with_hypervisor
 from .causes.network_trouble import with_network
@@ -79,8 +78,7 @@ def conclude(
     if detail:
         cells = with_holm(cells, {a.cell.key: a.p for a in compared})
         cells = with_discoveries(cells, 1 - study.design.confidence)
-        found = attribute(study, cells, {a.cell.key: a.parts for a in compared if a.parts is not None})
-        cells = tuple(replace(c, attribution=found.get(c.key)) for c in cells)
+        cells = with_sentences(study, cells)
         cells = with_network(cells, folded)
         schedules = {a.cell.key: a.schedule for a in compared}
         cells = with_causes(study, cells, folded, schedules=schedules, each=each)

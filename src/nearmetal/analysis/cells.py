@@ -9,7 +9,7 @@ import numpy as np
 
 from ..model.design import Estimand
 from ..model.plan import ExpectedLooks, Plan, Schedule
-from ..model.result import Cell, Interval, Quantiles, TimePart, Verdict
+from ..model.result import Cell, Interval, Quantiles, Verdict
 from ..model.study import Arm, Design
 from .causes.attribution import measured_parts
 from .companions import evidence, slice_spread, totals
@@ -61,13 +61,11 @@ class JudgedCell:
 
     schedule: the schedule of its looks.
     p: its p value; None if it has none.
-    parts: its measured parts; None if there are none.
     """
 
     cell: Cell
     schedule: Schedule
     p: float | None
-    parts: tuple[tuple[TimePart, ...], Interval] | None
 
 
 def answer(
@@ -89,8 +87,8 @@ def answer(
         about these nodes (Estimand.THESE).
     left_out: names of the nodes without which the estimates are also computed; see unlike.left_out_nodes().
     detail: False is for use between blocks. Then sign, mean, difference, baseline_value and value have
-        infinite ends, and p, quantiles and parts are None. The number of blocks, interval, verdict, reason
-        and blocks still needed are the same, except that the reason does not mention the sign interval.
+        infinite ends, and p, quantiles and attribution are None. The number of blocks, interval, verdict,
+        reason and blocks still needed are the same, but the reason does not mention the sign interval.
     """
     env, base = question.sides
     paired = pair(folded, env, base, question.row)
@@ -115,8 +113,7 @@ def answer(
     cell = _plain(question, folded, design.margin, paired, decision, block_seconds=block_seconds, ended=ended)
     cell = replace(cell, nodes=found)
     if not detail:
-        return JudgedCell(cell=cell, schedule=schedule, p=None, parts=None)
-    parts = measured_parts(paired, schedule=schedule, alpha=alpha)
+        return JudgedCell(cell=cell, schedule=schedule, p=None)
     difference = _difference(paired, schedule, alpha, nodes)
     sign = sign_interval(paired.judged, alpha)
     other = disagreement(decision.carried.low, decision.carried.high, sign, cell.verdict, margin=cell.margin)
@@ -128,6 +125,7 @@ def answer(
         reason=f"{cell.reason}; {other}" if other else cell.reason,
         sign=sign,
         mean=_mean(paired.d, alpha, schedule),
+        attribution=None if question.aa else measured_parts(paired, schedule=schedule, alpha=alpha),
         quantiles=_quantiles(question, folded, paired, design) if question.quantiles else None,
         total=totals(paired, cell.better, design.confidence),
         spread=slice_spread(paired, block_seconds),
@@ -137,7 +135,7 @@ def answer(
         else with_estimates(found, paired, nodes, criteria, left_out),
     )
     p = _p_value(paired, schedule, cell, decision.least, nodes)
-    return JudgedCell(cell=cell, schedule=schedule, p=p, parts=parts)
+    return JudgedCell(cell=cell, schedule=schedule, p=p)
 
 
 def _difference(paired: Paired, schedule: Schedule, alpha: float, nodes: Nodes | None) -> Interval:
