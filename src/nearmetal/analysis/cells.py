@@ -14,7 +14,7 @@ from ..model.study import Arm, Design
 from .causes.attribution import measured_parts
 from .companions import evidence, slice_spread, totals
 from .decision import Criteria, Decision, decide
-from .fold.attempts import Side
+from .fold.attempts import RunTimes, Side
 from .fold.columns import RowName
 from .fold.comparisons import Folded, Paired, pair
 from .fold.counts import FloatArray
@@ -73,16 +73,14 @@ def answer(
     folded: Folded,
     design: Design,
     plan: Plan,
+    clock: RunTimes,
     *,
-    block_seconds: float,
-    ended: Mapping[int, float],
     detail: bool,
     nodes: Nodes | None = None,
     left_out: Collection[str] = (),
 ) -> JudgedCell | None:
     """Return the cell of a question, or None if no block has the row on both sides.
 
-    ended: seconds from the start of the run to the end of each block.
     nodes: the nodes of the blocks; None if there is one. A comparison of the baseline with itself is always
         about these nodes (Estimand.THESE).
     left_out: names of the nodes without which the estimates are also computed; see unlike.left_out_nodes().
@@ -110,8 +108,7 @@ def answer(
     found = None
     if nodes is not None and not question.aa:
         decision, found = qualified(decision, paired, nodes, criteria)
-    cell = _plain(question, folded, design.margin, paired, decision, block_seconds=block_seconds, ended=ended)
-    cell = replace(cell, nodes=found)
+    cell = replace(_plain(question, folded, design.margin, paired, decision, clock), nodes=found)
     if not detail:
         return JudgedCell(cell=cell, schedule=schedule, p=None)
     difference = _difference(paired, schedule, alpha, nodes)
@@ -128,7 +125,7 @@ def answer(
         attribution=None if question.aa else measured_parts(paired, schedule=schedule, alpha=alpha),
         quantiles=_quantiles(question, folded, paired, design) if question.quantiles else None,
         total=totals(paired, cell.better, design.confidence),
-        spread=slice_spread(paired, block_seconds),
+        spread=slice_spread(paired, clock.block_seconds),
         e=min(evidence(paired.d), evidence(paired.judged)),
         nodes=None
         if found is None or nodes is None
@@ -198,11 +195,9 @@ def _plain(
     margin: float,
     paired: Paired,
     decision: Decision,
-    *,
-    block_seconds: float,
-    ended: Mapping[int, float],
+    clock: RunTimes,
 ) -> Cell:
-    carried, needed = decision.carried, decision.needed
+    carried, needed, block_seconds = decision.carried, decision.needed, clock.block_seconds
     base = folded.measured[question.sides[1], question.row]
     sides = question.arm.environment, question.baseline.environment
     guest = sides[0].emulation or sides[1].emulation
@@ -234,7 +229,7 @@ def _plain(
         verdict=decision.verdict,
         reason=decision.reason,
         decided_block=decision.block,
-        decided_seconds=None if decision.block is None else ended.get(decision.block),
+        decided_seconds=None if decision.block is None else clock.ended.get(decision.block),
         smallest_material=smallest_material(carried.low, carried.high, margin),
         blocks_needed=needed,
         seconds_needed=needed * block_seconds if needed is not None and block_seconds > 0 else None,
