@@ -120,7 +120,8 @@ def _sets(study: Study, plan: Plan, folded: Folded) -> tuple[SetEvidence, ...]:
 def _run_nodes(nodes: Nodes, study: Study, folded: Folded) -> RunNodes:
     """Return the nodes of a run, with those that behave unlike the others."""
     design = study.design
-    evidence = unlike_nodes(folded, nodes, alpha=1 - design.confidence, margin=design.margin)
+    rows = baseline_rows(folded.measured)
+    evidence = unlike_nodes(rows, nodes, alpha=1 - design.confidence, margin=design.margin)
     rounds = Counter(nodes.nodes_of(folded.blocks).tolist())
     return RunNodes(
         estimand=nodes.estimand,

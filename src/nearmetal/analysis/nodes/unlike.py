@@ -33,7 +33,6 @@ from ...model.result import Interval
 from ...model.study import Better
 from ..fold.attempts import Side
 from ..fold.columns import RowName
-from ..fold.comparisons import Folded
 from ..fold.pieces import Measured
 from ..intervals import FloatArray, IntArray
 from ..intervals.rank_sum import critical
@@ -58,13 +57,8 @@ Rows = Mapping[tuple[str, RowName], tuple[Measured, Measured]]
 """Both runs of each baseline that runs twice, by (arm, row)."""
 
 
-def unlike_nodes(folded: Folded, nodes: Nodes, *, alpha: float, margin: float) -> tuple[NodeEvidence, ...]:
+def unlike_nodes(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) -> tuple[NodeEvidence, ...]:
     """Return the evidence against nodes, ordered by node; empty for fewer than three nodes."""
-    return unlike_measured(baseline_rows(folded.measured), nodes, alpha=alpha, margin=margin)
-
-
-def unlike_measured(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) -> tuple[NodeEvidence, ...]:
-    """Return the same as unlike_nodes(), from the measurements of the baselines."""
     if len(nodes.names) < LEAST_NODES:
         return ()
     family = len(nodes.names) * len(rows)
