@@ -8,17 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, TypeVar, overload
+from typing import BinaryIO, overload
 
 import msgspec
 
 from ..errors import RecordsError
 from ..model.record import Claim, Head, Status, TrialData, TrialRecord, claim_of, counting
-from .codec import Malformed, UnknownSchema, data_from_line, from_line
+from .codec import Malformed, Record, UnknownSchema, data_from_line, from_line
 from .disk import require_owner
 from .writer import is_whole
-
-Record = TypeVar("Record", TrialRecord, TrialData)
 
 _BUFFER, _SCAN_BUFFER = 1 << 16, 1 << 20
 
