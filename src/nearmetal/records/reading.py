@@ -358,13 +358,11 @@ def _stored(
     run = _known(found[1], names) if found is not None else None
     arm = _known(found[4], names) if found is not None else None
     members = _members(line)
+    place = {"file": file, "line": number, "offset": offset, "length": len(line)}
     if found is None or run is None or arm is None or members is None:
         r = _record(from_line, line, path, number)
         return StoredTrial(
-            file=file,
-            line=number,
-            offset=offset,
-            length=len(line),
+            **place,
             run=r.run,
             block=r.block,
             attempt=r.attempt,
@@ -378,10 +376,7 @@ def _stored(
         )
     _, block, attempt, _, aa, position, begin, end, status = found.groups()
     return StoredTrial(
-        file=file,
-        line=number,
-        offset=offset,
-        length=len(line),
+        **place,
         run=run,
         block=int(block),
         attempt=int(attempt),
