@@ -63,7 +63,7 @@ def decide(paired: Paired, criteria: Criteria, *, nodes: Nodes | None = None) ->
     margin = criteria.margin
     carried = _carried(paired.judged, numbers, criteria, nodes)
     least, n = least_blocks(criteria.schedule, criteria.min_blocks), len(numbers)
-    own = judge(carried.low, carried.high, n=n, margin=margin, min_blocks=least)
+    own = judge(carried.low, carried.high, margin=margin) if n >= least else Verdict.NONE
     needed = None
     if not paired.failed:
         if own is Verdict.NONE:
@@ -79,7 +79,7 @@ def decide(paired: Paired, criteria: Criteria, *, nodes: Nodes | None = None) ->
     without = _carried(paired.d, paired.blocks.tolist(), criteria, nodes)
     history = _History(paired, carried.looks, without.looks)
     failures = history.failures(history.blocks[-1])
-    verdict = judge_failures(own, failures, n=n, margin=margin, least=least)
+    verdict = judge_failures(own, failures, margin=margin)
     few = failures.failed <= MOST_FAILED * failures.blocks
     if own is Verdict.NONE and few:
         needed = blocks_needed(carried, n=n, margin=margin, min_blocks=least)
@@ -117,7 +117,7 @@ def _first_look(
         return None
     for look in looks:
         n = max(look.n, least)
-        if n <= len(numbers) and judge(look.low, look.high, n=n, margin=margin, min_blocks=least) is verdict:
+        if n <= len(numbers) and judge(look.low, look.high, margin=margin) is verdict:
             return numbers[n - 1]
     return None
 
@@ -151,11 +151,9 @@ class _History:
             return None
         for block in self.blocks:
             n = bisect_right(self._judged, block)
-            low, high = _at(self._looks, n)
-            own = judge(low, high, n=n, margin=margin, min_blocks=least)
-            if own is verdict and verdict is judge_failures(
-                own, self.failures(block), n=n, margin=margin, least=least
-            ):
+            if n < least or judge(*_at(self._looks, n), margin=margin) is not verdict:
+                continue
+            if judge_failures(verdict, self.failures(block), margin=margin) is verdict:
                 return block
         return None
 

@@ -251,7 +251,7 @@ def _cell(
 
 
 def _judge(theta: Interval, margin: float) -> Verdict:
-    return judge(theta.low, theta.high, n=1, margin=margin, min_blocks=1)
+    return judge(theta.low, theta.high, margin=margin)
 
 
 def _boot_means(runs: Sequence[Analysis]) -> Mapping[_Key, _Mean]:
