@@ -23,7 +23,7 @@ from nearmetal.analysis.nodes.centres import centre_of, sample_of_nodes
 from nearmetal.analysis.nodes.factor import Nodes, carried_over_nodes, nodes_of_run
 from nearmetal.analysis.nodes.findings import disagree
 from nearmetal.analysis.nodes.spread import largest_p
-from nearmetal.analysis.nodes.unlike import unlike_measured
+from nearmetal.analysis.nodes.unlike import unlike_nodes
 from nearmetal.model.design import Estimand
 from nearmetal.model.node_results import Unlike
 from nearmetal.model.plan import GROWING, NodeState
@@ -167,7 +167,7 @@ def named(
         spread = np.where(np.isin(owners, exceptions), unsteady, 1.0) * rounds / math.sqrt(2)
         runs = [level[owners] + spread * noise(rng) for _ in range(2)]
         rows["native/one", ("app", f"metric{metric}")] = (measured(runs[0]), measured(runs[1]))
-    evidence = unlike_measured(rows, nodes, alpha=ALPHA, margin=0.03)
+    evidence = unlike_nodes(rows, nodes, alpha=ALPHA, margin=0.03)
     return {(e.node, e.unlike) for e in evidence}
 
 

@@ -22,11 +22,10 @@ ODD = (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT)
 def verdict(d: np.ndarray[tuple[int], np.dtype[np.float64]], alpha: float) -> Verdict:
     blocks = np.arange(1, d.size + 1)
     none = frozenset[int]()
-    every, unknown = np.ones(d.size, dtype=np.bool_), np.empty(0)
+    unknown = np.empty(0)
     both = Compared(
         blocks=blocks,
-        together=every,
-        alike=every,
+        alike=np.ones(d.size, dtype=np.bool_),
         lengths=np.ones(d.size, dtype=np.int64),
         d=d,
         env_values=np.exp(d),
@@ -37,7 +36,6 @@ def verdict(d: np.ndarray[tuple[int], np.dtype[np.float64]], alpha: float) -> Ve
         env_slice=unknown,
         base_slice=unknown,
         shares={},
-        brackets=unknown,
     )
     paired = Paired(
         both=both,

@@ -165,7 +165,7 @@ HALF_WIDTHS = {8: 1.40, 12: 0.84, 18: 0.66, 27: 0.53, 41: 0.45, 62: 0.37}
 def first_verdict(d: FloatArray, *, margin: float) -> tuple[int, Verdict]:
     """After how many blocks a series first has a verdict, and which; all blocks where it never has."""
     for look in look_and_carry(d, schedule=GROWING, alpha=ALPHA).looks:
-        verdict = judge(look.low, look.high, n=look.n, margin=margin, min_blocks=0)
+        verdict = judge(look.low, look.high, margin=margin)
         if verdict is not Verdict.NONE:
             return look.n, verdict
     return int(d.size), Verdict.NONE

@@ -33,15 +33,14 @@ D = math.log1p(0.03)
     ],
 )
 def test_judge(low: float, high: float, verdict: Verdict) -> None:
-    assert judge(low, high, n=12, margin=0.03, min_blocks=12) is verdict
-    assert judge(low, high, n=11, margin=0.03, min_blocks=12) is Verdict.NONE
+    assert judge(low, high, margin=0.03) is verdict
 
 
 @given(low=st.floats(-1, 1), width=st.floats(0, 1), margin=st.floats(0.001, 0.5))
 def test_slower_and_faster_mirror_each_other(low: float, width: float, margin: float) -> None:
     mirror = {Verdict.SLOWER: Verdict.FASTER, Verdict.FASTER: Verdict.SLOWER}
-    verdict = judge(low, low + width, n=12, margin=margin, min_blocks=12)
-    turned = judge(-low - width, -low, n=12, margin=margin, min_blocks=12)
+    verdict = judge(low, low + width, margin=margin)
+    turned = judge(-low - width, -low, margin=margin)
     assert turned is mirror.get(verdict, verdict)
 
 
@@ -68,11 +67,7 @@ def test_blocks_needed_foresees_the_look_that_decides() -> None:
         guess = needed(d[:12].tolist())
         carried = look_and_carry(d, schedule=GROWING, alpha=0.05)
         decided = next(
-            (
-                look.n
-                for look in carried.looks
-                if judge(look.low, look.high, n=look.n, margin=0.03, min_blocks=0) is not Verdict.NONE
-            ),
+            (look.n for look in carried.looks if judge(look.low, look.high, margin=0.03) is not Verdict.NONE),
             None,
         )
         if decided is not None and decided > 12:
@@ -159,7 +154,7 @@ def test_smallest_alpha_is_where_the_verdict_begins(
     d = shift + 0.03 * np.random.default_rng(seed).normal(size=n)
     schedule = ExpectedLooks(expected=12)
     carried = look_and_carry(d, schedule=schedule, alpha=alpha)
-    verdict = judge(carried.low, carried.high, n=n, margin=margin, min_blocks=1)
+    verdict = judge(carried.low, carried.high, margin=margin)
     p = smallest_alpha(d, schedule=schedule, margin=margin, verdict=verdict)
     if verdict is Verdict.INCONSISTENT:
         assert p is None
@@ -184,7 +179,7 @@ def test_carried_looks_only_add_verdicts(
     d = shift + 0.03 * np.random.default_rng(seed).normal(size=n)
     schedule = GrowingLooks(closing=tuple(sorted(closing)))
     carried = look_and_carry(d, schedule=schedule, alpha=alpha)
-    verdict = judge(carried.low, carried.high, n=n, margin=0.03, min_blocks=0)
+    verdict = judge(carried.low, carried.high, margin=0.03)
     p = smallest_alpha(d, schedule=schedule, margin=0.03, verdict=verdict)
     if p is not None and p <= alpha:
         assert verdict is not Verdict.NONE

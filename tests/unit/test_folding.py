@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tests.unit.test_records_codec import of_schema_2
 
-from nearmetal.analysis import conclude, wanted
+from nearmetal.analysis import conclude, fold_request
 from nearmetal.analysis.fold.comparisons import Folded, fold, merged_pieces
 from nearmetal.analysis.fold.pieces import FoldRequest, fold_piece
 from nearmetal.api.catalog import catalog
@@ -152,7 +152,7 @@ def test_pieces_and_processes_change_nothing(
         if stored == "spaces":
             lines = list(map(with_spaces, lines))
         file.write_bytes(b"".join(lines))
-    asked, trials = wanted(STUDY), directory.trials()
+    asked, trials = fold_request(STUDY), directory.trials()
     whole = fold(asked, PLAN, list(trials))
     assert whole.torn == 1 and len(whole.blocks) == 39 and whole.wrong == 1
     monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
@@ -168,7 +168,7 @@ def test_no_bit_depends_on_the_other_blocks_of_a_piece() -> None:
     rng = random.Random(1)
     lengths = {block: rng.choice((1, 2, 9, 130, 131, 300)) for block in range(1, 41)}
     records = [in_nanoseconds(of_length(r, lengths[r.block], rng)) for r in simulated()]
-    asked = wanted(STUDY)
+    asked = fold_request(STUDY)
     whole = fold_piece(asked, records)
     assert {key[2] for key in whole.compared} == {("ep", "rate"), ("start", "start")}
     alone = [fold_piece(asked, [r for r in records if r.block == block]) for block in lengths]
@@ -228,7 +228,7 @@ def test_records_that_were_folded_before_are_not_folded_again(
 ) -> None:
     monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
     monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
-    asked, trials = wanted(STUDY), directory.trials()
+    asked, trials = fold_request(STUDY), directory.trials()
     first = folded(asked, trials)
     kept = tmp_path / "cache" / "nearmetal" / "folded"
     names = {path.name for path in kept.iterdir()}
@@ -246,7 +246,7 @@ def test_kept_pieces_are_never_wrong(
 ) -> None:
     monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
     monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
-    asked = wanted(STUDY)
+    asked = fold_request(STUDY)
     folded(asked, directory.trials())
     for path in (tmp_path / "cache" / "nearmetal" / "folded").iterdir():
         content = path.read_bytes()
@@ -281,7 +281,7 @@ def test_the_cache_of_pieces_stays_small(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_work_of_a_dead_process_is_done_by_the_parent(
     directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, trials = wanted(STUDY), directory.trials()
+    asked, trials = fold_request(STUDY), directory.trials()
     monkeypatch.setattr(folding, "LARGEST_PIECE", 3000)
     monkeypatch.setattr(folding, "WORTH_PROCESSES", 0)
     monkeypatch.setattr(folding, "_work", dies)

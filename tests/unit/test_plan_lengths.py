@@ -16,13 +16,13 @@ from nearmetal.plan import kalibera_jones_plan
 def test_repetitions_stay_in_bounds(costs: list[float], r_max: int, data: st.DataObject) -> None:
     t2 = data.draw(st.lists(st.floats(-10, 10), min_size=len(costs), max_size=len(costs)))
     plan = kalibera_jones_plan(costs=costs, t2=t2, r_max=r_max)
-    assert len(plan.repetitions) == len(plan.optimum) == len(costs) - 1
-    for i, r in enumerate(plan.repetitions):
+    assert len(plan) == len(costs) - 1
+    for i, r in enumerate(plan):
         assert 1 <= r <= r_max
         if t2[i] <= 0:
-            assert r == 1 and plan.optimum[i] is None
+            assert r == 1
         elif t2[i + 1] <= 0:
-            assert r == r_max and plan.optimum[i] is None
+            assert r == r_max
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from nearmetal.report.charts.cells import APART, MOST_POINTS, absolute, charts_o
 from nearmetal.report.charts.chart import FILE, PAGE, Chart
 from nearmetal.report.charts.drawing import parts_of, specification, svg
 from nearmetal.report.charts.series import overheads
-from nearmetal.report.forms.figures import Format, figures, write_figures
+from nearmetal.report.forms.figures import FORMATS, figures, write_figures
 from nearmetal.report.seen import RecordIndex, share_text
 
 EMPTY = RecordIndex(())
@@ -175,12 +175,12 @@ def test_files_of_every_format(tmp_path: Path) -> None:
     analysis = replace(sample.analysis(), cells=sample.analysis().cells[9:10])
     written = write_figures(sample.study(), analysis, tmp_path / "figures", records=sample.records())
     assert len(written) == 3 * len(figures(analysis))
-    by_format = {f: [p for p in written if p.suffix == f".{f}"] for f in Format}
-    for path in by_format[Format.SVG]:
+    by_format = {f: [p for p in written if p.suffix == f".{f}"] for f in FORMATS}
+    for path in by_format["svg"]:
         root = ElementTree.fromstring(path.read_bytes())
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert all(p.read_bytes().startswith(b"\x89PNG\r\n") for p in by_format[Format.PNG])
-    assert all(p.read_bytes().startswith(b"%PDF-") for p in by_format[Format.PDF])
+    assert all(p.read_bytes().startswith(b"\x89PNG\r\n") for p in by_format["png"])
+    assert all(p.read_bytes().startswith(b"%PDF-") for p in by_format["pdf"])
     assert [p for p in (tmp_path / "figures").iterdir() if p not in written] == []
 
 

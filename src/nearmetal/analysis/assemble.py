@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from ..model.node_results import RunNodes, SetEvidence
 from ..model.plan import Plan
 from ..model.record import Head, Status, TrialRecord, cause_of, unmeasurable
 from ..model.result import Analysis, Unused
 from ..model.study import Study, quantiles_of
-from .causes.attribution import attribute
+from .causes.attribution import with_sentences
 from .causes.counted import Each, with_causes
 from .causes.hypervisor import with_hypervisor
 from .causes.network_trouble import with_network
@@ -21,8 +20,7 @@ from .cells import JudgedCell, Question, answer, with_discoveries, with_holm
 from .fold.attempts import RunTimes
 from .fold.columns import RowName
 from .fold.comparisons import Folded, fold
-from .fold.pieces import FoldRequest, fold_request
-from .intervals import three_arm
+from .fold.pieces import fold_request
 from .nodes.factor import Nodes, nodes_of_run
 from .nodes.sets import unlike_sets
 from .nodes.unlike import baseline_rows, left_out_nodes, unlike_nodes
@@ -38,12 +36,8 @@ def analyse(study: Study, plan: Plan, records: Sequence[TrialRecord], *, detail:
     detail: False is for use between blocks. The intervals and verdicts are then the same, but quantiles,
         Holm's column, companions (sign, mean), differences and attribution are None or have infinite ends.
     """
-    return conclude(study, plan, records, fold(wanted(study, detail=detail), plan, records), detail=detail)
-
-
-def wanted(study: Study, *, detail: bool = True) -> FoldRequest:
-    """Return the request by which fold() keeps the values that conclude() needs."""
-    return fold_request(study, detail=detail, three_arms=three_arm.USED)
+    folded = fold(fold_request(study, detail=detail), plan, records)
+    return conclude(study, plan, records, folded, detail=detail)
 
 
 def conclude(
@@ -71,8 +65,7 @@ def conclude(
             folded,
             study.design,
             plan,
-            block_seconds=clock.block_seconds,
-            ended=clock.ended,
+            clock,
             detail=detail,
             nodes=nodes,
             left_out=() if run_nodes is None else run_nodes.left_out,
@@ -84,8 +77,7 @@ def conclude(
     if detail:
         cells = with_holm(cells, {a.cell.key: a.p for a in compared})
         cells = with_discoveries(cells, 1 - study.design.confidence)
-        found = attribute(study, cells, {a.cell.key: a.parts for a in compared if a.parts is not None})
-        cells = tuple(replace(c, attribution=found.get(c.key)) for c in cells)
+        cells = with_sentences(study, cells)
         cells = with_network(cells, folded)
         schedules = {a.cell.key: a.schedule for a in compared}
         cells = with_causes(study, cells, folded, schedules=schedules, each=each)
@@ -128,7 +120,8 @@ def _sets(study: Study, plan: Plan, folded: Folded) -> tuple[SetEvidence, ...]:
 def _run_nodes(nodes: Nodes, study: Study, folded: Folded) -> RunNodes:
     """Return the nodes of a run, with those that behave unlike the others."""
     design = study.design
-    evidence = unlike_nodes(folded, nodes, alpha=1 - design.confidence, margin=design.margin)
+    rows = baseline_rows(folded.measured)
+    evidence = unlike_nodes(rows, nodes, alpha=1 - design.confidence, margin=design.margin)
     rounds = Counter(nodes.nodes_of(folded.blocks).tolist())
     return RunNodes(
         estimand=nodes.estimand,

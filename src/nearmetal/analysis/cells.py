@@ -9,22 +9,21 @@ import numpy as np
 
 from ..model.design import Estimand
 from ..model.plan import ExpectedLooks, Plan, Schedule
-from ..model.result import Cell, Interval, Quantiles, TimePart, Verdict
+from ..model.result import Cell, Interval, Quantiles, Verdict
 from ..model.study import Arm, Design
 from .causes.attribution import measured_parts
 from .companions import evidence, slice_spread, totals
 from .decision import Criteria, Decision, decide
-from .fold.attempts import Side
+from .fold.attempts import RunTimes, Side
 from .fold.columns import RowName
-from .fold.comparisons import Folded, Paired, brackets, pair
+from .fold.comparisons import Folded, Paired, pair
 from .fold.counts import FloatArray
-from .intervals import three_arm
 from .intervals.looks import carried_interval, own_schedule
 from .intervals.mean import anytime_mean
 from .intervals.multiplicity import e_bh, holm, smallest_alpha
 from .intervals.quantiles import median_interval, quantiles
 from .intervals.sign import sign_interval
-from .nodes.factor import Nodes, carried_over_nodes, sample_at
+from .nodes.factor import Comparison, Nodes, carried_over_nodes
 from .nodes.findings import qualified, with_estimates
 from .verdict import disagreement, share_of, smallest_material
 
@@ -62,13 +61,11 @@ class JudgedCell:
 
     schedule: the schedule of its looks.
     p: its p value; None if it has none.
-    parts: its measured parts; None if there are none.
     """
 
     cell: Cell
     schedule: Schedule
     p: float | None
-    parts: tuple[tuple[TimePart, ...], Interval] | None
 
 
 def answer(
@@ -76,22 +73,20 @@ def answer(
     folded: Folded,
     design: Design,
     plan: Plan,
+    clock: RunTimes,
     *,
-    block_seconds: float,
-    ended: Mapping[int, float],
     detail: bool,
     nodes: Nodes | None = None,
     left_out: Collection[str] = (),
 ) -> JudgedCell | None:
     """Return the cell of a question, or None if no block has the row on both sides.
 
-    ended: seconds from the start of the run to the end of each block.
     nodes: the nodes of the blocks; None if there is one. A comparison of the baseline with itself is always
         about these nodes (Estimand.THESE).
     left_out: names of the nodes without which the estimates are also computed; see unlike.left_out_nodes().
     detail: False is for use between blocks. Then sign, mean, difference, baseline_value and value have
-        infinite ends, and p, quantiles and parts are None. The number of blocks, interval, verdict, reason
-        and blocks still needed are the same, except that the reason does not mention the sign interval.
+        infinite ends, and p, quantiles and attribution are None. The number of blocks, interval, verdict,
+        reason and blocks still needed are the same, but the reason does not mention the sign interval.
     """
     env, base = question.sides
     paired = pair(folded, env, base, question.row)
@@ -105,20 +100,17 @@ def answer(
         margin=design.margin,
         min_blocks=design.min_blocks,
     )
-    arms = brackets(paired) if three_arm.USED and not question.aa and nodes is None else None
     if question.aa and nodes is not None:
         nodes = nodes.of(Estimand.THESE)
-    decision = decide(paired, criteria, brackets=arms, nodes=nodes)
+    decision = decide(paired, criteria, nodes=nodes)
     if question.aa:
         decision = _corrected(decision, question, paired, criteria, nodes)
     found = None
     if nodes is not None and not question.aa:
         decision, found = qualified(decision, paired, nodes, criteria)
-    cell = _plain(question, folded, design.margin, paired, decision, block_seconds=block_seconds, ended=ended)
-    cell = replace(cell, nodes=found)
+    cell = replace(_plain(question, folded, design.margin, paired, decision, clock), nodes=found)
     if not detail:
-        return JudgedCell(cell=cell, schedule=schedule, p=None, parts=None)
-    parts = measured_parts(paired, schedule=schedule, alpha=alpha)
+        return JudgedCell(cell=cell, schedule=schedule, p=None)
     difference = _difference(paired, schedule, alpha, nodes)
     sign = sign_interval(paired.judged, alpha)
     other = disagreement(decision.carried.low, decision.carried.high, sign, cell.verdict, margin=cell.margin)
@@ -130,16 +122,17 @@ def answer(
         reason=f"{cell.reason}; {other}" if other else cell.reason,
         sign=sign,
         mean=_mean(paired.d, alpha, schedule),
+        attribution=None if question.aa else measured_parts(paired, schedule=schedule, alpha=alpha),
         quantiles=_quantiles(question, folded, paired, design) if question.quantiles else None,
         total=totals(paired, cell.better, design.confidence),
-        spread=slice_spread(paired, block_seconds),
+        spread=slice_spread(paired, clock.block_seconds),
         e=min(evidence(paired.d), evidence(paired.judged)),
         nodes=None
         if found is None or nodes is None
         else with_estimates(found, paired, nodes, criteria, left_out),
     )
     p = _p_value(paired, schedule, cell, decision.least, nodes)
-    return JudgedCell(cell=cell, schedule=schedule, p=p, parts=parts)
+    return JudgedCell(cell=cell, schedule=schedule, p=p)
 
 
 def _difference(paired: Paired, schedule: Schedule, alpha: float, nodes: Nodes | None) -> Interval:
@@ -188,7 +181,7 @@ def _p_value(paired: Paired, schedule: Schedule, cell: Cell, least: int, nodes: 
             margin=cell.margin,
             verdict=cell.verdict,
             numbers=blocks.tolist(),
-            sample_at=sample_at(d, blocks.tolist(), nodes),
+            sample_at=None if nodes is None else Comparison(d, blocks.tolist(), nodes).sample,
         )
         for d, blocks in samples
     ]
@@ -202,11 +195,9 @@ def _plain(
     margin: float,
     paired: Paired,
     decision: Decision,
-    *,
-    block_seconds: float,
-    ended: Mapping[int, float],
+    clock: RunTimes,
 ) -> Cell:
-    carried, needed = decision.carried, decision.needed
+    carried, needed, block_seconds = decision.carried, decision.needed, clock.block_seconds
     base = folded.measured[question.sides[1], question.row]
     sides = question.arm.environment, question.baseline.environment
     guest = sides[0].emulation or sides[1].emulation
@@ -238,7 +229,7 @@ def _plain(
         verdict=decision.verdict,
         reason=decision.reason,
         decided_block=decision.block,
-        decided_seconds=None if decision.block is None else ended.get(decision.block),
+        decided_seconds=None if decision.block is None else clock.ended.get(decision.block),
         smallest_material=smallest_material(carried.low, carried.high, margin),
         blocks_needed=needed,
         seconds_needed=needed * block_seconds if needed is not None and block_seconds > 0 else None,

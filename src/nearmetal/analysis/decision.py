@@ -7,14 +7,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..model.plan import Schedule
 from ..model.result import Look, Verdict
 from .fold.comparisons import Paired
 from .fold.counts import FloatArray
 from .intervals.looks import Carried, least_blocks, look_and_carry
-from .intervals.three_arm import Brackets
 from .nodes.factor import Nodes, carried_over_nodes
 from .verdict import MOST_FAILED, Failures, blocks_needed, judge, judge_failures, reason
 
@@ -57,20 +54,16 @@ class Criteria:
     min_blocks: int
 
 
-def decide(
-    paired: Paired, criteria: Criteria, *, brackets: Brackets | None = None, nodes: Nodes | None = None
-) -> Decision:
+def decide(paired: Paired, criteria: Criteria, *, nodes: Nodes | None = None) -> Decision:
     """Judge the blocks of a comparison.
 
-    brackets: the data of the judged blocks for the three-arm interval (intervals.three_arm); None for the
-        signed-rank interval. Several nodes always use signed ranks.
     nodes: the nodes of the blocks, if there is more than one.
     """
     numbers = paired.judged_blocks.tolist()
     margin = criteria.margin
-    carried = _carried(paired.judged, numbers, criteria, brackets, nodes)
+    carried = _carried(paired.judged, numbers, criteria, nodes)
     least, n = least_blocks(criteria.schedule, criteria.min_blocks), len(numbers)
-    own = judge(carried.low, carried.high, n=n, margin=margin, min_blocks=least)
+    own = judge(carried.low, carried.high, margin=margin) if n >= least else Verdict.NONE
     needed = None
     if not paired.failed:
         if own is Verdict.NONE:
@@ -83,11 +76,10 @@ def decide(
             carried=carried,
             least=least,
         )
-    finite = None if brackets is None else brackets.of(np.isfinite(paired.judged))
-    without = _carried(paired.d, paired.blocks.tolist(), criteria, finite, nodes)
+    without = _carried(paired.d, paired.blocks.tolist(), criteria, nodes)
     history = _History(paired, carried.looks, without.looks)
     failures = history.failures(history.blocks[-1])
-    verdict = judge_failures(own, failures, n=n, margin=margin, least=least)
+    verdict = judge_failures(own, failures, margin=margin)
     few = failures.failed <= MOST_FAILED * failures.blocks
     if own is Verdict.NONE and few:
         needed = blocks_needed(carried, n=n, margin=margin, min_blocks=least)
@@ -107,17 +99,11 @@ def decide(
     )
 
 
-def _carried(
-    d: FloatArray,
-    numbers: Sequence[int],
-    criteria: Criteria,
-    brackets: Brackets | None,
-    nodes: Nodes | None,
-) -> Carried:
+def _carried(d: FloatArray, numbers: Sequence[int], criteria: Criteria, nodes: Nodes | None) -> Carried:
     schedule, alpha = criteria.schedule, criteria.alpha
     if nodes is not None:
         return carried_over_nodes(d, numbers, nodes, schedule=schedule, alpha=alpha)
-    return look_and_carry(d, schedule=schedule, alpha=alpha, numbers=numbers, brackets=brackets)
+    return look_and_carry(d, schedule=schedule, alpha=alpha, numbers=numbers)
 
 
 def _first_look(
@@ -131,7 +117,7 @@ def _first_look(
         return None
     for look in looks:
         n = max(look.n, least)
-        if n <= len(numbers) and judge(look.low, look.high, n=n, margin=margin, min_blocks=least) is verdict:
+        if n <= len(numbers) and judge(look.low, look.high, margin=margin) is verdict:
             return numbers[n - 1]
     return None
 
@@ -165,11 +151,9 @@ class _History:
             return None
         for block in self.blocks:
             n = bisect_right(self._judged, block)
-            low, high = _at(self._looks, n)
-            own = judge(low, high, n=n, margin=margin, min_blocks=least)
-            if own is verdict and verdict is judge_failures(
-                own, self.failures(block), n=n, margin=margin, least=least
-            ):
+            if n < least or judge(*_at(self._looks, n), margin=margin) is not verdict:
+                continue
+            if judge_failures(verdict, self.failures(block), margin=margin) is verdict:
                 return block
         return None
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from statistics import fmean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,11 +98,4 @@ def mean_memory(guests: Sequence[GuestMemory]) -> GuestMemory:
     """
     if not guests:
         raise ValueError("no guest")
-    n = len(guests)
-    return GuestMemory(
-        total=math.fsum(g.total for g in guests) / n,
-        free=math.fsum(g.free for g in guests) / n,
-        inactive=math.fsum(g.inactive for g in guests) / n,
-        active=math.fsum(g.active for g in guests) / n,
-        swap=math.fsum(g.swap for g in guests) / n,
-    )
+    return GuestMemory(**{f.name: fmean(getattr(g, f.name) for g in guests) for f in fields(GuestMemory)})

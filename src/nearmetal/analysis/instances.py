@@ -200,9 +200,7 @@ def _node(shares: Sequence[Mapping[str, float]], arm: Arm) -> dict[str, float]:
         each = instance_cpus(arm)
         return {name: sum(s[name] for s in shares) * each / cpus for name in ("user", "system")}
     guests = [GuestCpu(**s, cpus=instance_cpus(arm)) for s in shares]
-    found = node_cpu(guests, cpus)
-    names = ("user", "system", "wait", "idle", "excess")
-    return {name: getattr(found, name) for name in names}
+    return dict(vars(node_cpu(guests, cpus)))
 
 
 def instance_cpus(arm: Arm) -> int:

@@ -97,7 +97,7 @@ def verdict_state(analysis: Analysis, study: Study) -> VerdictState:
     finished = ""
     if cells and min(c.n for c in cells) >= design.min_blocks:
         if design.target_width is not None:
-            if not tuple(c for c in all_cells(analysis) if half_width(c) > design.target_width):
+            if not any(half_width(c) > design.target_width for c in cells):
                 finished = f"every interval is at most ±{100 * design.target_width:.3g} % wide"
         elif decided(analysis):
             finished = "every comparison has its verdict"

@@ -196,14 +196,10 @@ def _over(
             return Roof(
                 words=words(roof),
                 value=value,
-                share=_share(median, value, cell.better),
+                share=median / value if cell.better is Better.HIGHER else value / median,
                 measured=roof.measured,
             )
     return None
-
-
-def _share(value: float, roof: float, better: Better) -> float:
-    return value / roof if better is Better.HIGHER else roof / value
 
 
 def words(roof: MeasuredRoof) -> str:

@@ -231,14 +231,8 @@ def _cell(
     verdict = Verdict.NONE if chance else alone
     means = [math.fsum(side) / len(side) for side in (left, right)]
     return StateCell(
-        arm=key.arm,
+        **vars(key),
         other=other,
-        baseline=key.baseline,
-        quantity=key.quantity,
-        workload=key.workload,
-        metric=key.metric,
-        unit=key.unit,
-        better=key.better,
         boots=(len(left), len(right)),
         before=math.expm1(means[0]) if cost else math.exp(means[0]),
         after=math.expm1(means[1]) if cost else math.exp(means[1]),
@@ -257,7 +251,7 @@ def _cell(
 
 
 def _judge(theta: Interval, margin: float) -> Verdict:
-    return judge(theta.low, theta.high, n=1, margin=margin, min_blocks=1)
+    return judge(theta.low, theta.high, margin=margin)
 
 
 def _boot_means(runs: Sequence[Analysis]) -> Mapping[_Key, _Mean]:

@@ -14,14 +14,11 @@ from .intervals.signed_rank import attained
 _NORMAL = NormalDist()
 
 
-def judge(low: float, high: float, *, n: int, margin: float, min_blocks: int) -> Verdict:
-    """Return the verdict of a primary interval [low, high] of theta after n blocks.
+def judge(low: float, high: float, *, margin: float) -> Verdict:
+    """Return the verdict of a primary interval [low, high] of theta.
 
     margin: largest overhead that is not material, as a share of the time.
-    min_blocks: least number of blocks for a verdict.
     """
-    if n < min_blocks:
-        return Verdict.NONE
     if low > high:
         return Verdict.INCONSISTENT
     delta = math.log1p(margin)
@@ -68,22 +65,19 @@ class Failures:
         return "; ".join(texts) or f"cannot be compared in {self.failed} of {self.blocks} rounds"
 
 
-def judge_failures(verdict: Verdict, failures: Failures, *, n: int, margin: float, least: int) -> Verdict:
+def judge_failures(verdict: Verdict, failures: Failures, *, margin: float) -> Verdict:
     """Return the verdict of an interval in which failed blocks count as infinitely slow.
 
     A failure is evidence against equivalence, and the interval takes it into account. *Equivalent* is refused
     in any case if more than 5 % of the blocks failed. A failure says nothing about the speed of runs that do
     not fail. Therefore *slower*, *faster* and *inconsistent* are kept only if the blocks without failures
     lead to the same verdict.
-
-    n: number of blocks that the interval is based on.
-    least: least number of blocks for a verdict.
     """
     if verdict is Verdict.EQUIVALENT and failures.failed > MOST_FAILED * failures.blocks:
         return Verdict.NONE
     if verdict in (Verdict.SLOWER, Verdict.FASTER, Verdict.INCONSISTENT):
         low, high = failures.without
-        if judge(low, high, n=n, margin=margin, min_blocks=least) is not verdict:
+        if judge(low, high, margin=margin) is not verdict:
             return Verdict.NONE
     return verdict
 
@@ -108,8 +102,7 @@ def blocks_needed(carried: Carried, *, n: int, margin: float, min_blocks: int) -
         return None
     low, high = carried.low, carried.high
     # If the interval already supports a verdict, only the least number of blocks is missing.
-    carries = judge(low, high, n=min_blocks, margin=margin, min_blocks=min_blocks)
-    if n < min_blocks and carries is not Verdict.NONE:
+    if n < min_blocks and judge(low, high, margin=margin) is not Verdict.NONE:
         return min_blocks - n
     for looked, level in carried.ahead:
         if level <= 0:
@@ -117,9 +110,8 @@ def blocks_needed(carried: Carried, *, n: int, margin: float, min_blocks: int) -
         z = -_NORMAL.inv_cdf(level / 2)
         half = z * carried.step * math.sqrt(n / looked)
         low, high = max(low, carried.centre - half), min(high, carried.centre + half)
-        at = max(looked, min_blocks)
-        if judge(low, high, n=at, margin=margin, min_blocks=min_blocks) is not Verdict.NONE:
-            return at - n
+        if judge(low, high, margin=margin) is not Verdict.NONE:
+            return max(looked, min_blocks) - n
     return None
 
 
@@ -133,7 +125,7 @@ def disagreement(low: float, high: float, sign: Interval, verdict: Verdict, *, m
         return ""
     if max(low, sign.low) > min(high, sign.high):
         return "the sign interval of the median has no value in common with it"
-    other = judge(sign.low, sign.high, n=0, margin=margin, min_blocks=0)
+    other = judge(sign.low, sign.high, margin=margin)
     if Verdict.NONE in (verdict, other) or other is verdict:
         return ""
     return f"by the sign interval of the median it is {other.value}"

@@ -154,7 +154,7 @@ def analysed(directory: ResultsDirectory, report: Callable[[float], None] = lamb
 
     Raises RecordsError if they cannot be read.
     """
-    from ..analysis import conclude, wanted
+    from ..analysis import conclude, fold_request
     from ..analysis.roofs import with_roofs
     from ..run.folding import fold_trials, fold_workers, uncollected
 
@@ -173,7 +173,7 @@ def analysed(directory: ResultsDirectory, report: Callable[[float], None] = lamb
             trials = directory.trials()
             # conclude() needs it. Loading it takes a tenth of a second, in which the workers fold.
             threads.submit(import_module, "scipy.special")
-            folded = fold_trials(wanted(study), plan, trials, workers, report)
+            folded = fold_trials(fold_request(study), plan, trials, workers, report)
         # In threads, because numpy spends most of the time without Python's lock.
         analysis = conclude(study, plan, trials.heads, folded, each=threads.map)
     bare = {e.name for e in study.environments if is_bare(e.backend)}

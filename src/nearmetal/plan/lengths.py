@@ -5,24 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 
-@dataclass(frozen=True, kw_only=True)
-class KaliberaJones:
-    """Repetitions by level, lowest level first.
-
-    optimum: before rounding; None if it is undefined (a variance that is not positive).
-    repetitions: whole numbers from 1 to r_max.
-    """
-
-    optimum: tuple[float | None, ...]
-    repetitions: tuple[int, ...]
-
-
-def kalibera_jones_plan(*, costs: Sequence[float], t2: Sequence[float], r_max: int) -> KaliberaJones:
+def kalibera_jones_plan(*, costs: Sequence[float], t2: Sequence[float], r_max: int) -> tuple[int, ...]:
     """Return the repetitions r_i = sqrt((c_(i+1) / c_i) * (T2_i / T2_(i+1))) of every level except the
-    highest.
+    highest, lowest level first: whole numbers from 1 to r_max.
 
     The highest level has no r, since it is repeated until the result is precise enough. If T2_i <= 0, r_i is
     1, as repeating at level i gains nothing; otherwise, if T2_(i+1) <= 0, r_i is r_max. The result is optimal
@@ -40,15 +27,12 @@ def kalibera_jones_plan(*, costs: Sequence[float], t2: Sequence[float], r_max: i
         raise ValueError("costs and variances of the same two or more levels are needed")
     if min(costs) <= 0 or r_max < 1:
         raise ValueError("costs must be positive and r_max at least 1")
-    optimum: list[float | None] = []
     repetitions: list[int] = []
     for i in range(len(costs) - 1):
         own, above = t2[i], t2[i + 1]
         if own > 0 and above > 0:
             r = math.sqrt((costs[i + 1] / costs[i]) * (own / above))
-            optimum.append(r)
             repetitions.append(max(1, math.ceil(min(r, r_max))))
         else:
-            optimum.append(None)
             repetitions.append(1 if own <= 0 else r_max)
-    return KaliberaJones(optimum=tuple(optimum), repetitions=tuple(repetitions))
+    return tuple(repetitions)

@@ -7,7 +7,7 @@ No I/O: the properties of the machine are arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 from ..model.environments.environment import BackendSettings
 from ..model.environments.image import HOST
@@ -234,8 +234,7 @@ def _joined(own: BackendSettings | None, here: BackendSettings | None) -> Backen
     if own is None or here is None:
         return here if own is None else own
     usual = type(own)()
-    values = {f.name: getattr(own, f.name) for f in fields(own)}
-    return replace(here, **{name: v for name, v in values.items() if v != getattr(usual, name)})
+    return replace(here, **{name: v for name, v in vars(own).items() if v != getattr(usual, name)})
 
 
 def _with_attachments(study: Study, offer: MachineOffer, left_out: list[Omission]) -> Study:

@@ -191,16 +191,14 @@ class SlicePlanner:
         planned = self._planned()
         first = self._overhead() + self._seconds(planned)
         left = None if self._left is None else self._left - spent
-        lengths = late_lengths(first, left)
+        longest = math.inf
         if self._finest and self._seen >= FIXED_FROM:
             within = [
                 share for found in self._centres.values() if (share := _share_within(found)) is not None
             ]
             factor = finest_factor(self._overhead(), self._seconds(planned), within)
-            length = self._overhead() + factor * self._seconds(planned)
-            second, third, fourth = lengths
-            lengths = min(length, second), min(length, third), min(length, fourth)
-        return tuple(self._lengthened(planned, length) for length in lengths)
+            longest = self._overhead() + factor * self._seconds(planned)
+        return tuple(self._lengthened(planned, min(longest, length)) for length in late_lengths(first, left))
 
     def _lengthened(self, slices: Mapping[str, int], length: float) -> dict[str, int]:
         """Return numbers of slices in the same proportions that fill a block of this length in seconds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import cache, partial
@@ -69,13 +69,13 @@ def read(text: str, name: str) -> Published:
     def locate(path: Path, *, key: bool = False) -> Mark:
         return positions().of(path, key=key)
 
+    def mistake(path: Path, what: str) -> None:
+        problems.add(locate(path), path, what)
+
     section = validate_data(section_of(PaperFile), data, locate, (), problems)
     problems.check()
     assert section is not None, "every mistake is a problem"
-    reader = _Reader(made(section), data)
-    published = reader.published()
-    for path, what in reader.mistakes:
-        problems.add(locate(path), path, what)
+    published = _Reader(made(section), data, mistake).published()
     problems.check()
     return published
 
@@ -107,14 +107,15 @@ def _parse(text: str, problems: Problems) -> dict[str, Any]:
 class _Reader:
     """Makes a Published of a file whose keys and values are valid, and checks the names that it uses."""
 
-    def __init__(self, top: PaperFile, data: Mapping[str, Any]) -> None:
+    def __init__(self, top: PaperFile, data: Mapping[str, Any], mistake: Callable[[Path, str], None]) -> None:
         """top: the contents of the file.
         data: the same contents as tomllib returns them. They show which keys are set.
+        mistake: called for each mistake, with its position and a message.
         """
         self.top = top
         self.data = data
+        self.mistake = mistake
         self.numbers: dict[str, PrintedNumber] = {}
-        self.mistakes: list[tuple[Path, str]] = []
 
     def published(self) -> Published:
         """Return the contents of the file. The result is meaningless if there are mistakes."""
@@ -144,28 +145,25 @@ class _Reader:
 
     def _add(self, number: PrintedNumber, path: Path) -> None:
         if number.name in self.numbers:
-            self.mistakes.append((path, f'the name "{number.name}" is used twice'))
+            self.mistake(path, f'the name "{number.name}" is used twice')
         self.numbers.setdefault(number.name, number)
 
     def _table(self, table: TableEntry, path: Path) -> None:
         names = (*table.columns, *table.rows)
         if table.shown is not None and table.shown.rows == BY_METRIC:
-            self.mistakes += [((*path, "shown", *at), what) for at, what in mistakes_of(table, table.shown)]
+            for below, what in mistakes_of(table, table.shown):
+                self.mistake((*path, "shown", *below), what)
         if table.shown is not None and table.shown.rows == "workload":
             for row in table.rows:
                 if row not in table.shown.ran:
-                    self.mistakes.append(
-                        ((*path, "shown", "rows"), f'"ran" has no entry for the row "{row}"')
-                    )
+                    self.mistake((*path, "shown", "rows"), f'"ran" has no entry for the row "{row}"')
         for name in table.units:
             if name not in names:
-                self.mistakes.append(
-                    ((*path, "units", name), f"no such column or row{did_you_mean(name, names)}")
-                )
+                self.mistake((*path, "units", name), f"no such column or row{did_you_mean(name, names)}")
         for row, values in table.rows.items():
             if len(values) != len(table.columns):
                 words = f"{len(values)} numbers for {len(table.columns)} columns"
-                self.mistakes.append(((*path, "rows", row), words))
+                self.mistake((*path, "rows", row), words)
             for at, (column, value) in enumerate(zip(table.columns, values, strict=False)):
                 number = _printed(
                     f"{table.name}/{row}/{column}",
@@ -179,7 +177,7 @@ class _Reader:
     def _shown(self, shown: PlaceInReport | None, path: Path) -> None:
         by_metric = getattr(shown, "rows", "") == BY_METRIC
         if shown is not None and shown.quantity is Quantity.VALUE and not shown.metric and not by_metric:
-            self.mistakes.append(((*path, "quantity"), "a value needs the metric that it is of"))
+            self.mistake((*path, "quantity"), "a value needs the metric that it is of")
 
     def _text_number(self, entry: NumberEntry, path: Path) -> None:
         low, high = entry.value
@@ -198,7 +196,7 @@ class _Reader:
         path: position of the name in the file.
         """
         if name not in self.numbers:
-            self.mistakes.append((path, f'no number "{name}"{did_you_mean(name, tuple(self.numbers))}'))
+            self.mistake(path, f'no number "{name}"{did_you_mean(name, tuple(self.numbers))}')
         return name
 
     def _derived(self) -> Iterator[Derivation | None]:
@@ -206,11 +204,11 @@ class _Reader:
             for number, rule in enumerate(table.derive):
                 path: Path = ("table", at, "derive", number)
                 if rule.column not in table.columns:
-                    self.mistakes.append(((*path, "column"), f'no column "{rule.column}"'))
+                    self.mistake((*path, "column"), f'no column "{rule.column}"')
                     continue
                 for place, row in enumerate(rule.rows):
                     if row not in table.rows:
-                        self.mistakes.append(((*path, "rows", place), f'no row "{row}"'))
+                        self.mistake((*path, "rows", place), f'no row "{row}"')
                 for row in rule.rows or table.rows:
                     if row in table.rows:
                         yield self._derivation(rule, f"{table.name}/{row}/{rule.column}", path, table, row)
@@ -236,12 +234,12 @@ class _Reader:
         try:
             formula = Formula.parse(rule.formula, resolve)
         except ValueError as e:
-            self.mistakes.append(((*path, "formula"), str(e)))
+            self.mistake((*path, "formula"), str(e))
             return None
         if result in formula.names:
-            self.mistakes.append(((*path, "formula"), f'the number "{result}" follows from itself'))
+            self.mistake((*path, "formula"), f'the number "{result}" follows from itself')
         if len(formula.names) > MOST_NAMES:
-            self.mistakes.append(((*path, "formula"), f"more than {MOST_NAMES} different numbers"))
+            self.mistake((*path, "formula"), f"more than {MOST_NAMES} different numbers")
         return Derivation(
             rule=rule.rule, result=result, formula=formula, relation=rule.relation, note=rule.note
         )
@@ -251,18 +249,18 @@ class _Reader:
             if name := getattr(entry, key):
                 self._named(name, (*path, key))
         if bool(entry.other_mean) == bool(entry.difference):
-            self.mistakes.append((path, "needs either other_mean or difference"))
+            self.mistake(path, "needs either other_mean or difference")
 
     def _claim(self, entry: PaperClaim, at: int) -> PaperClaim:
         path: Path = ("claim", at)
         number = next((n for n in self.top.number if n.name == entry.number), None)
         if entry.number and number is None:
             names = tuple(n.name for n in self.top.number)
-            self.mistakes.append(
-                ((*path, "number"), f'no [[number]] "{entry.number}"{did_you_mean(entry.number, names)}')
+            self.mistake(
+                (*path, "number"), f'no [[number]] "{entry.number}"{did_you_mean(entry.number, names)}'
             )
         if number is not None and number.unit != "%":
-            self.mistakes.append(((*path, "number"), "the number of a claim is in percent"))
+            self.mistake((*path, "number"), "the number of a claim is in percent")
         low = high = None
         if number is not None:
             first, last = (_printed("", "", v, "%", "", number.rounding) for v in number.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,7 +64,7 @@ class ResultsDirectory:
             sync_directory(parent)
         except OSError as e:
             if path is not None:
-                _remove_new(path)
+                shutil.rmtree(path)
             raise failure(e, parent, kept="nothing was kept of the new results directory") from e
         return cls(path=path)
 
@@ -335,11 +336,3 @@ class ResultsDirectory:
         Raises RecordsError if the directory is not closed, or if a line is not a checksum.
         """
         return verify_sums(self.path)
-
-
-def _remove_new(path: Path) -> None:
-    (path / STUDY).unlink(missing_ok=True)
-    for below in (TRIALS, "samples", "logs"):
-        if (path / below).is_dir():
-            (path / below).rmdir()
-    path.rmdir()

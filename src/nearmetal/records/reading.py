@@ -8,17 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, TypeVar, overload
+from typing import BinaryIO, overload
 
 import msgspec
 
 from ..errors import RecordsError
 from ..model.record import Claim, Head, Status, TrialData, TrialRecord, claim_of, counting
-from .codec import Malformed, UnknownSchema, data_from_line, from_line
+from .codec import Malformed, Record, UnknownSchema, data_from_line, from_line
 from .disk import require_owner
 from .writer import is_whole
-
-Record = TypeVar("Record", TrialRecord, TrialData)
 
 _BUFFER, _SCAN_BUFFER = 1 << 16, 1 << 20
 
@@ -360,13 +358,11 @@ def _stored(
     run = _known(found[1], names) if found is not None else None
     arm = _known(found[4], names) if found is not None else None
     members = _members(line)
+    place = {"file": file, "line": number, "offset": offset, "length": len(line)}
     if found is None or run is None or arm is None or members is None:
         r = _record(from_line, line, path, number)
         return StoredTrial(
-            file=file,
-            line=number,
-            offset=offset,
-            length=len(line),
+            **place,
             run=r.run,
             block=r.block,
             attempt=r.attempt,
@@ -380,10 +376,7 @@ def _stored(
         )
     _, block, attempt, _, aa, position, begin, end, status = found.groups()
     return StoredTrial(
-        file=file,
-        line=number,
-        offset=offset,
-        length=len(line),
+        **place,
         run=run,
         block=int(block),
         attempt=int(attempt),

@@ -146,13 +146,17 @@ def answer_of(results: Sequence[PartResult]) -> str:
     cells = [c for r in results if r.analysis is not None for c in r.analysis.cells]
     if not cells:
         return "Nothing was measured yet."
-    texts = Counter(verdict_text(c.verdict) for c in cells)
     measured = sum(r.analysis is not None and r.analysis.blocks > 0 for r in results)
     return (
         f"{measured} of {plural(len(results), 'part')} measured, {plural(len(cells), 'comparison')}: "
-        + ", ".join(f"{n} {words}" for words, n in texts.most_common())
-        + "."
+        f"{_verdicts(cells)}."
     )
+
+
+def _verdicts(cells: Sequence[Cell]) -> str:
+    """Return how many comparisons had each verdict, the most frequent first; '' without comparisons."""
+    found = Counter(verdict_text(c.verdict) for c in cells)
+    return ", ".join(f"{n} {words}" for words, n in found.most_common())
 
 
 PartCharts = Callable[
@@ -188,12 +192,11 @@ def _overview(series: Series, results: Sequence[PartResult]) -> Leaf:
     rows = []
     for r in results:
         a = r.analysis
-        found = Counter(verdict_text(c.verdict) for c in a.cells) if a else Counter[str]()
         rows.append(
             (
                 r.part.title,
                 "none" if a is None else f"{a.blocks} in {show_clock(a.elapsed)}",
-                ", ".join(f"{n} {words}" for words, n in found.most_common()) or _without_verdicts(r),
+                _verdicts(() if a is None else a.cells) or _without_verdicts(r),
                 trust_in(r.study, a.noise_floor).sentence if r.study is not None and a is not None else "",
                 r.why,
             )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..analysis import wanted
+from ..analysis import fold_request
 from ..analysis.fold.attempts import choose
 from ..analysis.fold.comparisons import Folded, joined_pieces, merged_pieces
 from ..analysis.fold.pieces import Piece, fold_stored
@@ -35,7 +35,7 @@ class FoldedSoFar:
     kept."""
 
     def __init__(self, study: Study) -> None:
-        self._request = wanted(study, detail=False)
+        self._request = fold_request(study, detail=False)
         self._parts: list[_Part] = []
 
     def fold(self, plan: Plan, trials: Trials) -> Folded:

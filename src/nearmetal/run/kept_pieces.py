@@ -100,7 +100,7 @@ class KeptPieces:
 def kept_pieces(request: FoldRequest) -> KeptPieces:
     """Return the stored pieces of a request that this version of the program can use."""
     quantiles = sorted((workload, sorted(metrics)) for workload, metrics in request.quantiles.items())
-    rest = (request.comparisons, request.seed, request.detail, request.three_arms)
+    rest = (request.comparisons, request.seed, request.detail)
     return KeptPieces(
         directory=user_cache() / "nearmetal" / "folded", request=f"{_version()} {quantiles!r} {rest!r}"
     )

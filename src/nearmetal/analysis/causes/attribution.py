@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -49,10 +50,9 @@ def clauses_of(cell: Cell) -> list[str]:
     return [] if sentence in ("", NOT_EXPLAINED) else [sentence]
 
 
-def measured_parts(
-    paired: Paired, *, schedule: Schedule, alpha: float
-) -> tuple[tuple[TimePart, ...], Interval] | None:
-    """Return the parts of the extra time and the residual, as fractions of the baseline's time.
+def measured_parts(paired: Paired, *, schedule: Schedule, alpha: float) -> Attribution | None:
+    """Return the parts of the extra time and the residual, as fractions of the baseline's time, without a
+    sentence.
 
     Returns None if a side has no seconds, or if there are neither steps of an event nor MPI times or CPU
     times of both sides.
@@ -86,41 +86,27 @@ def measured_parts(
         return carried_interval(x, schedule=schedule, alpha=alpha, numbers=paired.blocks.tolist())
 
     parts = tuple(TimePart(name=name, overhead=carried(x)) for name, x in shares.items())
-    return parts, carried(residual)
+    return Attribution(parts=parts, residual=carried(residual))
 
 
-def attribute(
-    study: Study, cells: Sequence[Cell], parts: Mapping[str, tuple[tuple[TimePart, ...], Interval]]
-) -> dict[str, Attribution]:
-    """Return the attribution of each cell that has one, by Cell.key.
-
-    parts: measured parts by Cell.key.
-    """
+def with_sentences(study: Study, cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """Return the cells. The attribution of a slower or faster cell has the explaining sentence."""
     arms = {arm.name: arm for arm in study.arms()}
     index = {(c.arm, c.baseline, c.workload, c.metric): c for c in cells}
-    out: dict[str, Attribution] = {}
-    for cell in cells:
-        measured = parts.get(cell.key)
-        material = cell.verdict in (Verdict.SLOWER, Verdict.FASTER)
-        if measured is None and not material:
-            continue
-        sentence = _sentence(study, arms, index, cell, measured) if material else ""
-        out[cell.key] = Attribution(
-            parts=measured[0] if measured else (),
-            residual=measured[1] if measured else None,
-            sentence=sentence,
-        )
-    return out
+
+    def explained(cell: Cell) -> Cell:
+        if cell.verdict not in (Verdict.SLOWER, Verdict.FASTER):
+            return cell
+        had = cell.attribution or Attribution()
+        return replace(cell, attribution=replace(had, sentence=_sentence(study, arms, index, cell)))
+
+    return tuple(explained(c) for c in cells)
 
 
 def _sentence(
-    study: Study,
-    arms: Mapping[str, Arm],
-    index: Mapping[tuple[str, str, str, str], Cell],
-    cell: Cell,
-    measured: tuple[tuple[TimePart, ...], Interval] | None,
+    study: Study, arms: Mapping[str, Arm], index: Mapping[tuple[str, str, str, str], Cell], cell: Cell
 ) -> str:
-    main = _main_part(cell, *measured) if measured else None
+    main = None if cell.attribution is None else _main_part(cell, cell.attribution)
     clauses = [main] if main else []
     companion = _companion(study, arms, index, cell)
     if companion is not None:
@@ -136,13 +122,15 @@ def _sentence(
     return "; ".join(clauses) if clauses else NOT_EXPLAINED
 
 
-def _main_part(cell: Cell, parts: Sequence[TimePart], residual: Interval) -> str | None:
+def _main_part(cell: Cell, measured: Attribution) -> str | None:
     """Return the name of the part that causes most of the extra (or saved) time; None if no part does.
 
     This is the part whose whole interval lies above two thirds of the total. For an event without such a
     step, the largest steps whose interval excludes 0 are returned with their shares, at most MOST_STEPS.
     """
-    total = sum(p.overhead.centre for p in parts) + residual.centre
+    assert measured.residual is not None
+    parts = measured.parts
+    total = sum(p.overhead.centre for p in parts) + measured.residual.centre
     sign = 1 if cell.verdict is Verdict.SLOWER else -1
     nearer = {p.name: min(sign * p.overhead.low, sign * p.overhead.high) for p in parts}
     for name, least in nearer.items():

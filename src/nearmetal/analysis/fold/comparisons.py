@@ -18,7 +18,6 @@ import numpy as np
 from ...model.plan import NodeState, Plan
 from ...model.record import TrialRecord, unmeasurable
 from ...model.result import Unused
-from ..intervals.three_arm import Brackets
 from .attempts import ChosenTrials, Side, choose
 from .columns import RowName
 from .counts import BoolArray, Counts, FloatArray, IntArray, joined
@@ -220,26 +219,6 @@ def on_blocks(paired: Paired, blocks: frozenset[int]) -> Paired | None:
     )
 
 
-def brackets(paired: Paired) -> Brackets | None:
-    """Return the data of all judged blocks for the three-arm interval; None if no block has both runs of the
-    baseline.
-
-    In each round of slices the mean of the logarithms of the three runs (the environment and both runs of the
-    baseline) is subtracted. Then the median of each run is computed. So effects that all three share in a
-    round cancel, and all three are treated alike. Slices that are not paired are reduced to medians first.
-    """
-    values = paired.both.brackets
-    known = ~np.isnan(values[2]) if values.size else np.zeros(0, dtype=np.bool_)
-    if not bool(known.any()):
-        return None
-    own, first, second = values[:, known]
-    lower, upper = paired.judged.copy(), paired.judged.copy()
-    at = np.searchsorted(paired.judged_blocks, paired.blocks[known])
-    lower[at] = own - np.maximum(first, second)
-    upper[at] = own - np.minimum(first, second)
-    return Brackets(lower=lower, upper=upper)
-
-
 def merged_pieces(pieces: Sequence[Piece]) -> Piece:
     """Return one piece with the blocks of several pieces, which stay unchanged.
 
@@ -343,16 +322,10 @@ def _one_compared(parts: Sequence[Compared]) -> Compared:
         return parts[0]
     kinds = [kind for kind in parts[0].shares if all(kind in p.shares for p in parts)]
     arrays: dict[str, Any] = {
-        name: np.concatenate([getattr(p, name) for p in parts], axis=-1)
-        for name, value in vars(parts[0]).items()
-        if name not in ("shares", "brackets")
+        name: np.concatenate([getattr(p, name) for p in parts]) for name in vars(parts[0]) if name != "shares"
     }
-    brackets_ = [p.brackets if p.brackets.size else np.full((3, p.blocks.size), math.nan) for p in parts]
-    return Compared(
-        **arrays,
-        shares={kind: np.concatenate([p.shares[kind] for p in parts]) for kind in kinds},
-        brackets=np.concatenate(brackets_, axis=1) if any(p.brackets.size for p in parts) else np.empty(0),
-    )
+    shares = {kind: np.concatenate([p.shares[kind] for p in parts]) for kind in kinds}
+    return Compared(**arrays, shares=shares)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -114,9 +114,9 @@ class CountsBuilder:
     def __init__(self) -> None:
         self._blocks, self._rto = array("q"), array("d")
         self._good, self._networked, self._flagged = array("b"), array("b"), array("b")
-        self._disturbance = _Columns(_any, _any_name)
-        self._counters = _Columns(_of_timed_part, _any_name)
-        self._network = _Columns(_any, _of_trouble)
+        self._disturbance = _Columns()
+        self._counters = _Columns(scopes=lambda of: of.kind == TIMED)
+        self._network = _Columns(names=_of_trouble)
 
     def add(self, record: TrialRecord | TrialData) -> None:
         """Add the counters of one trial. No reference to the trial is kept."""
@@ -160,7 +160,12 @@ class _Columns:
     columns() parses the counters of one scope in all trials at once, which is faster than trial by trial.
     """
 
-    def __init__(self, scopes: Callable[[Scope], bool], names: Callable[[Scope, str], bool]) -> None:
+    def __init__(
+        self,
+        *,
+        scopes: Callable[[Scope], bool] = lambda of: True,
+        names: Callable[[Scope, str], bool] = lambda of, name: True,
+    ) -> None:
         """scopes: returns whether the analysis uses any counter of a scope.
         names: returns whether the analysis uses a counter, given its scope and its name.
         """
@@ -256,18 +261,6 @@ def _read(stored: Sequence[Counters | msgspec.Raw]) -> Sequence[Counters]:
         return _decoder.decode(b"[" + b",".join(cast("Sequence[msgspec.Raw]", stored)) + b"]")
     except ValueError as e:  # includes msgspec.DecodeError
         raise NotPlain(str(e)) from e
-
-
-def _any(of: Scope) -> bool:
-    return True
-
-
-def _any_name(of: Scope, name: str) -> bool:
-    return True
-
-
-def _of_timed_part(of: Scope) -> bool:
-    return of.kind == TIMED
 
 
 @cache

@@ -36,18 +36,16 @@ class FoldRequest:
     quantiles: the metrics that need quantiles, by workload.
     seed: seed of the study, for drawing values.
     detail: whether to compute values that no verdict needs.
-    three_arms: whether to compute values for the three-arm test.
     """
 
     comparisons: tuple[tuple[Side, Side], ...]
     quantiles: Mapping[str, frozenset[str]]
     seed: int
     detail: bool
-    three_arms: bool
 
 
-def fold_request(study: Study, *, detail: bool = True, three_arms: bool = False) -> FoldRequest:
-    """Return the request for the values that the analysis of a study needs. See FoldRequest."""
+def fold_request(study: Study, *, detail: bool = True) -> FoldRequest:
+    """Return the request by which fold() keeps the values that analysis.conclude() needs."""
     pairs = [((c.arm, False), (c.baseline, False)) for c in study.comparisons()]
     twins = [((arm.name, True), (arm.name, False)) for arm in study.arms()]
     return FoldRequest(
@@ -55,7 +53,6 @@ def fold_request(study: Study, *, detail: bool = True, three_arms: bool = False)
         quantiles=quantiles_of(study.workloads),
         seed=study.design.seed,
         detail=detail,
-        three_arms=three_arms,
     )
 
 
@@ -84,7 +81,6 @@ class Compared:
     """One comparison of one row over the blocks that both sides have; every array has shape (n,).
 
     blocks: block numbers, ascending.
-    together: whether the slices of both sides are paired.
     alike: whether the two sides can be compared: they measure in the same unit, and paired slices are equally
         many on both sides.
     lengths: number of slices of the environment.
@@ -96,15 +92,11 @@ class Compared:
     env_slice, base_slice: median seconds of a slice; nan if unknown.
     shares: extra time by kind of part (record.Row.parts), TOTAL and REST, in shares of the baseline's time
         for the same work; only kinds that every block has.
-    brackets: shape (3, n), the values of the environment and of both runs of the baseline, see
-        comparisons.brackets; nan without a second run.
 
-    The fields from difference to shares are empty if no detail was requested, and brackets is empty if the
-    three-arm test was not requested.
+    The fields from difference to shares are empty if no detail was requested.
     """
 
     blocks: IntArray
-    together: BoolArray
     alike: BoolArray
     lengths: IntArray
     d: FloatArray
@@ -116,12 +108,11 @@ class Compared:
     env_slice: FloatArray
     base_slice: FloatArray
     shares: Mapping[str, FloatArray]
-    brackets: FloatArray
 
     def where(self, kept: BoolArray | IntArray) -> Compared:
         """Return the same comparison with only some of its blocks."""
         arrays: dict[str, Any] = {
-            name: value[..., kept] if value.size else value
+            name: value[kept] if value.size else value
             for name, value in vars(self).items()
             if name != "shares"
         }
@@ -291,13 +282,12 @@ def _comparisons(
         e, b = slices.get(env), slices.get(base)
         if e is None or b is None:
             continue
-        second = slices.get((base[0], True)) if request.three_arms else None
-        found = _compare(e, b, second, detail=request.detail)
+        found = _compare(e, b, detail=request.detail)
         if found is not None:
             yield (env, base), found
 
 
-def _compare(e: Slices, b: Slices, second: Slices | None, *, detail: bool) -> Compared | None:
+def _compare(e: Slices, b: Slices, *, detail: bool) -> Compared | None:
     """Compare two sides in one row. Returns None if they have no block in common."""
     blocks, ie, ib = np.intersect1d(e.blocks, b.blocks, assume_unique=True, return_indices=True)
     n = blocks.size
@@ -316,8 +306,7 @@ def _compare(e: Slices, b: Slices, second: Slices | None, *, detail: bool) -> Co
     ratios = _rows(e.logs, pe, width) - _rows(b.logs, pb, width)
     d[side_by_side] = row_medians(ratios, own)
     d[~alike] = math.nan
-    none = np.empty(0)
-    difference = centres = variances = env_slice = base_slice = none
+    difference = centres = variances = env_slice = base_slice = np.empty(0)
     shares: dict[str, FloatArray] = {}
     if detail:
         difference = env_values - base_values
@@ -329,7 +318,6 @@ def _compare(e: Slices, b: Slices, second: Slices | None, *, detail: bool) -> Co
         shares = _shares(e, b, ie, ib, side_by_side)
     return Compared(
         blocks=blocks,
-        together=together,
         alike=alike,
         lengths=lengths,
         d=(1.0 if e.better is Better.LOWER else -1.0) * d,
@@ -341,7 +329,6 @@ def _compare(e: Slices, b: Slices, second: Slices | None, *, detail: bool) -> Co
         env_slice=env_slice,
         base_slice=base_slice,
         shares=shares,
-        brackets=none if second is None else _brackets(e, b, second, blocks, ie, ib, side_by_side),
     )
 
 
@@ -390,26 +377,4 @@ def _shares(e: Slices, b: Slices, ie: IntArray, ib: IntArray, together: BoolArra
         out[REST] = out[TOTAL]
     elif "comm" in kinds:
         out[REST] = share(e.time - e.part_time("comm"), b.time - b.part_time("comm"))
-    return out
-
-
-def _brackets(
-    e: Slices, b: Slices, a: Slices, blocks: IntArray, ie: IntArray, ib: IntArray, together: BoolArray
-) -> FloatArray:
-    """Return the field `brackets` of Compared."""
-    out = np.full((3, blocks.size), math.nan)
-    if (a.unit, a.better) != (b.unit, b.better):
-        return out
-    _, here, ia = np.intersect1d(blocks, a.blocks, assume_unique=True, return_indices=True)
-    alike = ~together[here] | (a.paired[ia] & (a.lengths[ia] == e.lengths[ie[here]]))
-    here, ia = here[alike], ia[alike]
-    ie, ib, paired = ie[here], ib[here], together[here]
-    values = np.log([s.middles[i] for s, i in ((e, ie), (b, ib), (a, ia))])
-    if bool(np.any(paired)):
-        width = min(s.logs.shape[1] for s in (e, b, a))
-        rows = [s.logs[i[paired], :width] for s, i in ((e, ie), (b, ib), (a, ia))]
-        shared = np.mean(rows, axis=0)
-        for arm, own in enumerate(rows):
-            values[arm, paired] = row_medians(own - shared, e.lengths[ie[paired]])
-    out[:, here] = (1.0 if e.better is Better.LOWER else -1.0) * values
     return out

@@ -20,7 +20,6 @@ from ...model.plan import ExpectedLooks, GrowingLooks, Schedule
 from ...model.result import Interval, Look
 from . import FloatArray
 from .signed_rank import Walsh, attained
-from .three_arm import Brackets, most_attained, three_arm_interval
 
 CLOSING_SHARE = 0.5
 """Share of the unspent alpha that a closing look may spend."""
@@ -128,12 +127,6 @@ def signed_rank_levels(schedule: Schedule, looks: tuple[PlannedLook, ...], alpha
     return spent_levels(schedule, looks, alpha, attained)
 
 
-@lru_cache(maxsize=256)
-def three_arm_levels(schedule: Schedule, looks: tuple[PlannedLook, ...], alpha: float) -> tuple[float, ...]:
-    """Return spent_levels() of the three-arm interval."""
-    return spent_levels(schedule, looks, alpha, most_attained)
-
-
 def least_blocks(schedule: Schedule, wanted: int) -> int:
     """Return the least number of blocks for a verdict.
 
@@ -173,12 +166,7 @@ of blocks."""
 
 
 def look_and_carry(
-    d: FloatArray,
-    *,
-    schedule: Schedule,
-    alpha: float,
-    numbers: Sequence[int] | None = None,
-    brackets: Brackets | None = None,
+    d: FloatArray, *, schedule: Schedule, alpha: float, numbers: Sequence[int] | None = None
 ) -> Carried:
     """Return the primary interval of the centre of d, which has one value per block in the order of blocks.
 
@@ -187,8 +175,6 @@ def look_and_carry(
     infinite values, for blocks in which one side failed.
 
     numbers: numbers of the blocks; 1, 2, 3, ... if omitted.
-    brackets: the same blocks as data of the three-arm interval, which is then computed instead of the
-        signed-rank interval. The centre is still that of d.
 
     Takes O(n log n) time and O(n) memory. Raises ValueError if d has no finite value, or alpha is outside (0,
     1).
@@ -196,12 +182,10 @@ def look_and_carry(
     check_sample(d, alpha)
     size = int(d.size)
     planned = planned_looks(schedule, range(1, size + 1) if numbers is None else numbers)
-    levels = (signed_rank_levels if brackets is None else three_arm_levels)(schedule, planned, alpha)
+    levels = signed_rank_levels(schedule, planned, alpha)
     whole = Walsh(d)
 
     def interval(n: int, level: float) -> tuple[float, float]:
-        if brackets is not None:
-            return three_arm_interval(brackets.of(slice(n)), level)
         return (whole if n == size else Walsh(d[:n])).interval(level)
 
     ahead = _ahead(schedule, planned, size, alpha)

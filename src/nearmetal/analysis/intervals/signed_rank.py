@@ -85,33 +85,6 @@ def critical(n: int, p: float) -> int:
     return low
 
 
-@lru_cache(maxsize=64)
-def criticals(n: int, p: float) -> tuple[IntArray, FloatArray]:
-    """Return critical(m, p) for each m from 0 to n, and its probability, both of shape (n + 1,).
-
-    Both are computed from one distribution.
-    """
-    out, tail = np.full(n + 1, -1, dtype=np.int64), np.zeros(n + 1)
-    exact = min(n, EXACT_UP_TO)
-    pmf = np.zeros(exact * (exact + 1) // 2 + 1)
-    pmf[0] = 1.0
-    top = 0
-    for m in range(exact + 1):
-        if m:
-            pmf[m : top + m + 1] += pmf[: top + 1].copy()
-            top += m
-            pmf[: top + 1] *= 0.5
-        cdf = np.cumsum(pmf[: top + 1])
-        out[m] = int(np.searchsorted(cdf, p, side="right")) - 1
-        tail[m] = cdf[out[m]] if out[m] >= 0 else 0.0
-    for m in range(exact + 1, n + 1):
-        out[m] = critical(m, p)
-        tail[m] = lower_tail(m, int(out[m]))
-    out.setflags(write=False)
-    tail.setflags(write=False)
-    return out, tail
-
-
 def attained(n: int, level: float) -> float:
     """Return the largest level not above `level` that a two-sided interval of n values attains; 0 if there is
     none."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -29,6 +29,7 @@ from ..intervals.looks import (
     planned_looks,
     spent_levels,
 )
+from ..intervals.multiplicity import Tails
 from ..intervals.signed_rank import attained
 from ..intervals.stratified import StratifiedSample, node_ranks
 from .centres import attained_level, centre_of, sample_of_nodes
@@ -118,12 +119,10 @@ def _stratum_name(state: NodeState, of_node: Sequence[NodeState]) -> str:
     return name if len(of_node) == 1 else f"{name} ({_state_text(state)})"
 
 
-class Sample(Protocol):
+class Sample(Tails, Protocol):
     """The blocks of a comparison up to a look. See signed_rank.Walsh for the methods."""
 
     def interval(self, level: float) -> tuple[float, float]: ...
-    def below(self, theta: float) -> float: ...
-    def above(self, theta: float) -> float: ...
     def centre(self) -> float: ...
     def step(self) -> float: ...
 
@@ -202,13 +201,3 @@ def carried_over_nodes(
     spent, left = levels[: len(planned)], levels[len(planned) :]
     ahead = tuple((look.n, level) for look, level in zip(coming, left, strict=True))
     return carry(planned, spent, interval, centre=whole.centre(), step=whole.step(), ahead=ahead)
-
-
-def sample_at(
-    d: FloatArray, numbers: Sequence[int], nodes: Nodes | None
-) -> Callable[[int], Sample | None] | None:
-    """Return a function from n to the sample of the first n blocks; None if there is only one node.
-
-    The function returns None if a node has no block among them.
-    """
-    return None if nodes is None else Comparison(d, numbers, nodes).sample

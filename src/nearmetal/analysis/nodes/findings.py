@@ -137,7 +137,7 @@ def _limited(
             return decision, False
         own = comparison.by_stratum(len(numbers)) or []
         centres = [centre_of(values) for values in own]
-        if all(judge(c, c, n=0, margin=margin, min_blocks=0) is decision.verdict for c in centres):
+        if all(judge(c, c, margin=margin) is decision.verdict for c in centres):
             return decision, False
         why = "the nodes disagree, and not every node alone supports a verdict"
         return replace(decision, verdict=Verdict.NONE, block=None, needed=None, reason=why), True

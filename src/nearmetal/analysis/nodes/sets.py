@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from ...model.node_results import SetEvidence
 from ...model.plan import nodes_of_block
-from ...model.result import Interval
 from .unlike import Rows, by_block, ratio_of, shift_of
 
 SHARE = 0.5
@@ -61,9 +60,7 @@ def unlike_sets(
                         metric=metric,
                         n=int(np.sum(own)),
                         others=int(np.sum(np.any(others, axis=0))),
-                        ratio=Interval(
-                            centre=ratio_of(least.centre), low=ratio_of(least.low), high=ratio_of(least.high)
-                        ),
+                        ratio=ratio_of(least),
                     )
                 )
     return tuple(sorted(found, key=lambda e: (len(e.machines), e.machines)))

@@ -33,7 +33,6 @@ from ...model.result import Interval
 from ...model.study import Better
 from ..fold.attempts import Side
 from ..fold.columns import RowName
-from ..fold.comparisons import Folded
 from ..fold.pieces import Measured
 from ..intervals import FloatArray, IntArray
 from ..intervals.rank_sum import critical
@@ -58,13 +57,8 @@ Rows = Mapping[tuple[str, RowName], tuple[Measured, Measured]]
 """Both runs of each baseline that runs twice, by (arm, row)."""
 
 
-def unlike_nodes(folded: Folded, nodes: Nodes, *, alpha: float, margin: float) -> tuple[NodeEvidence, ...]:
+def unlike_nodes(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) -> tuple[NodeEvidence, ...]:
     """Return the evidence against nodes, ordered by node; empty for fewer than three nodes."""
-    return unlike_measured(baseline_rows(folded.measured), nodes, alpha=alpha, margin=margin)
-
-
-def unlike_measured(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) -> tuple[NodeEvidence, ...]:
-    """Return the same as unlike_nodes(), from the measurements of the baselines."""
     if len(nodes.names) < LEAST_NODES:
         return ()
     family = len(nodes.names) * len(rows)
@@ -93,9 +87,7 @@ def unlike_measured(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) ->
                         metric=row[1],
                         others=int(np.unique(owners).size) - 1,
                         n=int(np.sum(owners == at)),
-                        ratio=Interval(
-                            centre=ratio_of(shift.centre), low=ratio_of(shift.low), high=ratio_of(shift.high)
-                        ),
+                        ratio=ratio_of(shift),
                     )
                 )
     return tuple(sorted(found, key=lambda e: (nodes.names.index(e.node), e.unlike is not Unlike.SLOW)))
@@ -122,9 +114,11 @@ def by_block(first: Measured, second: Measured) -> tuple[IntArray, FloatArray, F
     return blocks, sign * 0.5 * (a1 + a2), a2 - a1
 
 
-def ratio_of(shift: float) -> float:
-    """Return exp(shift), or infinity on overflow."""
-    return math.exp(shift) if shift < 709 else math.inf
+def ratio_of(shift: Interval) -> Interval:
+    """Return the shift of a logarithm as a ratio; an end is infinite on overflow."""
+    ends = (shift.centre, shift.low, shift.high)
+    centre, low, high = (math.exp(x) if x < 709 else math.inf for x in ends)
+    return Interval(centre=centre, low=low, high=high)
 
 
 def left_out_nodes(evidence: tuple[NodeEvidence, ...], nodes: Nodes) -> tuple[str, ...]:

@@ -63,13 +63,11 @@ def answer_of(
 
 
 def _t_test(method: PaperMethod, a: Sample, b: Sample, better: Better) -> MethodAnswer:
-    if not (a.deviation or b.deviation):
-        differs = a.mean != b.mean
-        text = f"significant: {_side(a, b, better)}" if differs else "not significant"
-        return MethodAnswer(baseline=a, sample=b, differs=differs, text=f"{text} (no spread)")
-    test = welch(a, b, method.confidence)
-    differs = abs(test.t) > test.limit
+    test = welch(a, b, method.confidence) if a.deviation or b.deviation else None
+    differs = a.mean != b.mean if test is None else abs(test.t) > test.limit
     text = f"significant: {_side(a, b, better)}" if differs else "not significant"
+    if test is None:
+        return MethodAnswer(baseline=a, sample=b, differs=differs, text=f"{text} (no spread)")
     text += f" (t = {abs(test.t):.3g}; {100 * method.confidence:g} % needs {test.limit:.3g})"
     return MethodAnswer(baseline=a, sample=b, differs=differs, text=text, t=test.t, freedom=test.df)
 

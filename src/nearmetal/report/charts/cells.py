@@ -46,7 +46,7 @@ APART = 0.15
 def charts_of(cell: Cell, records: RecordIndex) -> tuple[Chart, ...]:
     """Return every chart for which a cell has data, in the order of the page."""
     made = (points(cell), absolute(cell, records), attribution(cell), ecdf(cell))
-    return tuple(with_emulation(c, emulated=cell.emulated, guest=cell.guest) for c in made if c is not None)
+    return tuple(with_emulation(c, [cell]) for c in made if c is not None)
 
 
 def _points_view(as_factor: bool, p: Palette) -> alt.LayerChart:

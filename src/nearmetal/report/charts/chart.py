@@ -126,27 +126,22 @@ def word(key: str) -> str:
     return f"{{{{{key}}}}}"
 
 
-def emulation_sentences(*, emulated: bool, guest: str) -> list[str]:
-    """Return the sentences of a caption about emulated nodes and guests; none if nothing is emulated.
+def emulation_sentences(cells: Sequence[Cell]) -> list[str]:
+    """Return the sentences of a caption about the emulated nodes and guests of cells; none if nothing is
+    emulated."""
+    sentences = ["Nodes emulated on one machine."] if any(c.emulated for c in cells) else []
+    return sentences + guest_sentences(next((c.guest for c in cells if c.guest), ""))
 
-    emulated: whether nodes are emulated.
+
+def guest_sentences(guest: str) -> list[str]:
+    """Return the sentence of a caption about emulated guests; none if they are not emulated.
+
     guest: how the guests are emulated; '' if they are not.
     """
-    sentences = ["Nodes emulated on one machine."] if emulated else []
-    return sentences + ([f"Guests emulated ({one_line(guest)})."] if guest else [])
+    return [f"Guests emulated ({one_line(guest)})."] if guest else []
 
 
-def with_emulation(chart: Chart, *, emulated: bool, guest: str = "") -> Chart:
-    """Return the chart; if nodes or guests are emulated, with sentences about that in its caption.
-
-    The arguments are those of emulation_sentences().
-    """
-    sentences = emulation_sentences(emulated=emulated, guest=guest)
-    return replace(chart, caption=" ".join([chart.caption, *sentences])) if sentences else chart
-
-
-def emulation_of(chart: Chart, cells: Sequence[Cell]) -> Chart:
+def with_emulation(chart: Chart, cells: Sequence[Cell]) -> Chart:
     """Return the chart; if the nodes or guests of any of the cells are emulated, with sentences about that in
     its caption."""
-    guest = next((c.guest for c in cells if c.guest), "")
-    return with_emulation(chart, emulated=any(c.emulated for c in cells), guest=guest)
+    return replace(chart, caption=" ".join([chart.caption, *emulation_sentences(cells)]))

@@ -17,7 +17,7 @@ from ...model.series import PER_NODE
 from ...model.study import Better
 from ..tables.cells import bounded, metric_label
 from ..text import one_line
-from .chart import Chart, Palette, Row, emulation_of
+from .chart import Chart, Palette, Row, with_emulation
 from .parts import (
     colour_and_shape,
     dashed,
@@ -93,7 +93,7 @@ def _chart(
             "none": [{"at": none}],
         },
     )
-    return emulation_of(chart, cells)
+    return with_emulation(chart, cells)
 
 
 def _row(row: str, name: str, ends: tuple[float, float, float] | None, at: float, unit: str, n: int) -> Row:

@@ -14,7 +14,7 @@ from ...model.study import Study
 from ...units import show
 from ..seen import RecordIndex
 from ..text import one_line, plural
-from .chart import Chart, Palette, Row, with_emulation
+from .chart import Chart, Palette, Row, guest_sentences
 from .parts import colour_and_shape, data, layered, names_y, short, tips
 
 
@@ -91,16 +91,20 @@ def steps_charts(study: Study, records: RecordIndex, name: Callable[[str], str])
             for order, (step, seconds) in enumerate(s.seconds)
         ]
         longest_first = sorted(own, key=lambda s: -len(s.seconds))
+        guest = next((guests[s.arm] for s in own if guests[s.arm]), "")
+        caption = [
+            f"Median seconds of each step, {plural(min(s.events for s in own), 'event')} or more.",
+            *(f"{labels[s.arm]}: {show(s.whole, 's')} in all." for s in own),
+            *guest_sentences(guest),
+        ]
         chart = Chart(
             kind="steps",
             title=one_line(f"{workload}.{metric} by steps"),
-            caption=f"Median seconds of each step, {plural(min(s.events for s in own), 'event')} or more. "
-            + " ".join(f"{labels[s.arm]}: {show(s.whole, 's')} in all." for s in own),
+            caption=" ".join(caption),
             height=max(80, 34 * len(own)),
             width=300,
             view=partial(_steps_view, tuple(one_line(step) for s in longest_first for step, _ in s.seconds)),
             data={"steps": rows},
         )
-        guest = next((guests[s.arm] for s in own if guests[s.arm]), "")
-        out.append(with_emulation(chart, emulated=False, guest=guest))
+        out.append(chart)
     return out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 
 from ...model.record import TrialRecord
@@ -17,14 +16,6 @@ from ..charts.lines import lines_charts
 from ..page.curves import curve_figures, swept_figures
 from ..seen import RecordIndex
 from ..text import slug
-
-
-class Format(StrEnum):
-    """File formats of a figure."""
-
-    SVG = "svg"
-    PNG = "png"
-    PDF = "pdf"
 
 
 def figures(analysis: Analysis, records: Sequence[TrialRecord] = ()) -> tuple[tuple[str, Chart], ...]:
@@ -72,17 +63,14 @@ def write_figures(
         directory.mkdir(parents=True, exist_ok=True)
         for name, chart in (*figures(analysis, records), *line_figures(study, analysis)):
             text = svg(chart, FILE)
-            for kind in Format:
-                path = directory / f"{name}.{kind}"
-                write_file(path, _FORMATS[kind](text))
+            for ending, convert in FORMATS.items():
+                path = directory / f"{name}.{ending}"
+                write_file(path, convert(text))
                 out.append(path)
     except OSError as e:
         raise failure(e, directory, kept="the records are whole") from e
     return tuple(out)
 
 
-_FORMATS: Mapping[Format, Callable[[str], bytes]] = {
-    Format.SVG: str.encode,
-    Format.PNG: png_of,
-    Format.PDF: pdf_of,
-}
+FORMATS: Mapping[str, Callable[[str], bytes]] = {"svg": str.encode, "png": png_of, "pdf": pdf_of}
+"""The conversion of the text of an SVG file to each file format, by the ending of file names."""

@@ -20,11 +20,7 @@ from ..tables.emulation import emulation_warnings
 from ..tables.nodes import short_sentence
 from ..tables.trust import trust_in
 from ..text import MUCH_TIME, one_line, plural, show_length
-from .columns import STYLES, append_wrapped
-from .columns import columns as _columns
-from .columns import cut as _cut
-from .columns import pad as _pad
-from .columns import wrap as _wrap
+from .columns import STYLES, append_wrapped, columns, cut, pad, wrap
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -67,7 +63,7 @@ def summary_text(
 
     width = min(width, WIDTH)
     out, below = Text(), Text()
-    for line in _wrap(question_text(study, analysis), width):
+    for line in wrap(question_text(study, analysis), width):
         out.append(f"{line}\n", style="bold")
     rounds = f"{plural(analysis.blocks, 'round')} in {show_clock(analysis.elapsed)}"
     append_wrapped(out, f"{machine} · {when} · {rounds}", width, "dim")
@@ -143,14 +139,14 @@ def _table_and_legend(study: Study, analysis: Analysis, found: Answer, width: in
 
 def _sentences(out: Text, found: Answer, width: int) -> None:
     shown = found.arms[:MOST_ARMS]
-    names = max(_columns(a.name) for a in shown)
+    names = max(columns(a.name) for a in shown)
     words = max(len(a.word) for a in shown)
     indent = names + words + 2 * len(_GAP)
     most = 2 if len(shown) <= MOST_ARMS // 2 else 1
     for a in shown:
-        out.append(_pad(a.name, names), style="bold")
+        out.append(pad(a.name, names), style="bold")
         out.append(_GAP)
-        out.append(_pad(a.word, words), style=_WORD_STYLES.get(a.word, "dim"))
+        out.append(pad(a.word, words), style=_WORD_STYLES.get(a.word, "dim"))
         lines = _fitting(a, width - indent, most)
         out.append(_GAP + f"\n{' ' * indent}".join(lines) + "\n")
     if len(found.arms) > len(shown):
@@ -168,15 +164,15 @@ def _fitting(a: ArmAnswer, width: int, most: int) -> list[str]:
     for i, part in enumerate(a.parts):
         left = len(a.parts) - i
         room = width - len(f"; and {left - 1} more") if left > 1 else width
-        joined = f"{lines[-1]}; {part}" if lines[-1] else _cut(part, room if most == 1 else width - 1)
-        if _columns(joined) <= (room if len(lines) == most else width - 1):
+        joined = f"{lines[-1]}; {part}" if lines[-1] else cut(part, room if most == 1 else width - 1)
+        if columns(joined) <= (room if len(lines) == most else width - 1):
             lines[-1] = joined
-        elif len(lines) < most and _columns(part) <= room:
+        elif len(lines) < most and columns(part) <= room:
             lines[-1] += ";"
             lines.append(part)
         else:
             more = f"; and {left} more"
-            if _columns(lines[-1] + more) <= width:
+            if columns(lines[-1] + more) <= width:
                 lines[-1] += more
             else:
                 lines[-1] += ";"
@@ -208,7 +204,7 @@ _Line = list[tuple[str, str]]
 
 
 def _width(lines: Sequence[_Line]) -> int:
-    return max(sum(_columns(text) for text, _ in line) for line in lines)
+    return max(sum(columns(text) for text, _ in line) for line in lines)
 
 
 def _grid(
@@ -216,28 +212,28 @@ def _grid(
 ) -> list[_Line]:
     """Return the lines of the table as lists of (text, style): one or two head lines, then one line for each
     row, and a second one for its intervals if they are below the figures."""
-    labels = max(_columns(r.label) for r in rows)
-    base = max(_columns(found.baseline.environment), *(_columns(r.baseline) for r in rows))
-    columns = [_column(rows, arm, ranges) for arm in arms]
+    labels = max(columns(r.label) for r in rows)
+    base = max(columns(found.baseline.environment), *(columns(r.baseline) for r in rows))
+    shown = [_column(rows, arm, ranges) for arm in arms]
     wide = [
-        max(_columns(arm.environment), _columns(arm.where), _columns(cells[0][0]))
-        for arm, cells in zip(arms, columns, strict=True)
+        max(columns(arm.environment), columns(arm.where), columns(cells[0][0]))
+        for arm, cells in zip(arms, shown, strict=True)
     ]
-    head: _Line = [(" " * labels + _GAP + _pad(found.baseline.environment, base, right=True), "bold")]
-    head += [(_GAP + _pad(arm.environment, w), "bold") for arm, w in zip(arms, wide, strict=True)]
+    head: _Line = [(" " * labels + _GAP + pad(found.baseline.environment, base, right=True), "bold")]
+    head += [(_GAP + pad(arm.environment, w), "bold") for arm, w in zip(arms, wide, strict=True)]
     lines = [head]
     if any(arm.where for arm in arms):
         below: _Line = [(" " * (labels + len(_GAP) + base), "bold")]
         lines.append(
-            [*below, *((_GAP + _pad(arm.where, w), "bold") for arm, w in zip(arms, wide, strict=True))]
+            [*below, *((_GAP + pad(arm.where, w), "bold") for arm, w in zip(arms, wide, strict=True))]
         )
     for i, row in enumerate(rows):
-        line: _Line = [(_pad(row.label, labels) + _GAP + _pad(row.baseline, base, right=True), "")]
-        line += [(_GAP + _pad(cells[i][0], w), cells[i][1]) for cells, w in zip(columns, wide, strict=True)]
+        line: _Line = [(pad(row.label, labels) + _GAP + pad(row.baseline, base, right=True), "")]
+        line += [(_GAP + pad(cells[i][0], w), cells[i][1]) for cells, w in zip(shown, wide, strict=True)]
         lines.append(line)
         if ranges is _Ranges.BELOW:
             below = [(" " * (labels + len(_GAP) + base), "")]
-            below += [(_GAP + _pad(cells[i][2], w), "dim") for cells, w in zip(columns, wide, strict=True)]
+            below += [(_GAP + pad(cells[i][2], w), "dim") for cells, w in zip(shown, wide, strict=True)]
             lines.append(below)
     return lines
 
@@ -246,15 +242,15 @@ def _column(rows: Sequence[AnswerRow], arm: ArmAnswer, ranges: _Ranges) -> list[
     """Return, for each row, the figures of one arm as text, their style, and the interval if it is below the
     figures, else ''."""
     found = [figures(row.cells[arm.arm]) if arm.arm in row.cells else None for row in rows]
-    overheads = max((_columns(f.overhead) for f in found if f is not None), default=0)
+    overheads = max((columns(f.overhead) for f in found if f is not None), default=0)
     if ranges is _Ranges.TIGHT:
         found = [f and replace(f, interval=f.interval.replace(" … ", "…")) for f in found]
-    wide = max((_columns(f.interval) for f in found if f is not None), default=0)
+    wide = max((columns(f.interval) for f in found if f is not None), default=0)
     if ranges is not _Ranges.BELOW:
         beside = None if ranges is _Ranges.ABSENT else wide
         return [(*_figures_text(f, overheads, beside), "") for f in found]
     return [
-        (_pad(text, wide), style, f.interval if f is not None else "")
+        (pad(text, wide), style, f.interval if f is not None else "")
         for f in found
         for text, style in [_figures_text(f, overheads, None)]
     ]
@@ -263,9 +259,9 @@ def _column(rows: Sequence[AnswerRow], arm: ArmAnswer, ranges: _Ranges) -> list[
 def _figures_text(f: RowFigures | None, overheads: int, ranges: int | None) -> tuple[str, str]:
     if f is None:
         return " " * (overheads + (0 if ranges is None else ranges + 2) + 2), "dim"
-    text = _pad(f.overhead, overheads, right=True)
+    text = pad(f.overhead, overheads, right=True)
     if ranges is not None:
-        text += _GAP + _pad(f.interval, ranges)
+        text += _GAP + pad(f.interval, ranges)
     return f"{text} {f.symbol}", STYLES[f.verdict]
 
 
@@ -274,15 +270,14 @@ def _ranking(out: Text, rows: Sequence[AnswerRow], arms: Sequence[ArmAnswer], ba
     for row in rows:
         out.append(f"{row.label}   {base} {row.baseline}".rstrip() + "\n", style="bold")
         own = sorted((a for a in arms if a.arm in row.cells), key=lambda a: _order(row.cells[a.arm]))
-        names = max(_columns(a.name) for a in own)
+        names = max(columns(a.name) for a in own)
         found = [figures(row.cells[a.arm]) for a in own]
         overheads, ranges = (
-            max(map(_columns, texts))
-            for texts in zip(*((f.overhead, f.interval) for f in found), strict=True)
+            max(map(columns, texts)) for texts in zip(*((f.overhead, f.interval) for f in found), strict=True)
         )
         for a, f in zip(own, found, strict=True):
             text, style = _figures_text(f, overheads, ranges)
-            out.append(f"  {_pad(a.name, names)}  ")
+            out.append(f"  {pad(a.name, names)}  ")
             out.append(f"{text}\n", style=style)
 
 
@@ -342,9 +337,9 @@ def _labelled(
 ) -> None:
     indent = " " * 8
     whole = f"{text}:  {command}" if command else text
-    lines = [whole] if _columns(whole) + 8 <= width else _wrap(f"{text}:" if command else text, width - 8)
+    lines = [whole] if columns(whole) + 8 <= width else wrap(f"{text}:" if command else text, width - 8)
     for i, line in enumerate(lines):
-        out.append(_pad(label, 8) if i == 0 else indent, style="bold")
+        out.append(pad(label, 8) if i == 0 else indent, style="bold")
         out.append(f"{line}\n", style="bold red" if alert else None)
     if command and lines != [whole]:
         out.append(f"{indent}{command}\n")

@@ -24,9 +24,7 @@ from ..tables.nodes import alert_sentences, scope_sentence, state_sentence
 from ..tables.roofs import roof_lines, share_figure
 from ..tables.trust import trust_in
 from ..text import one_line, plural
-from .columns import STYLES, append_wrapped, wrap
-from .columns import columns as _columns
-from .columns import pad as _pad
+from .columns import STYLES, append_wrapped, columns, pad, wrap
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -72,7 +70,7 @@ def terminal_text(
         append_wrapped(out, words, width, _ALERT)
     out.append("\n")
     for line in legend(study, analysis):
-        whole = _columns(line) <= width
+        whole = columns(line) <= width
         for part in [line] if whole else [p for item in line.split("   ") for p in wrap(item, width)]:
             out.append(part + "\n", style=_DIM)
     for words in _beside(analysis, inside):
@@ -138,22 +136,22 @@ def _wide(group: ComparisonGroup) -> Text:
     out = Text()
     parts = {c.arm: _part_widths([e for _, e in group.entries(c)]) for c in group.columns}
     head = {c.arm: max(_head_columns(c), _total(parts[c.arm])) for c in group.columns}
-    labels = max(_columns(line.label) for line in group.lines)
-    base = max(_head_columns(group.baseline), *(_columns(line.baseline) for line in group.lines))
+    labels = max(columns(line.label) for line in group.lines)
+    base = max(_head_columns(group.baseline), *(columns(line.baseline) for line in group.lines))
     sides = [group.baseline, *group.columns]
     rooms = [base, *(head[c.arm] for c in group.columns)]
     for words in zip(*((s.environment, s.shape, s.network) for s in sides), strict=True):
-        line = GAP.join([" " * labels, *(_pad(w, room) for w, room in zip(words, rooms, strict=True))])
+        line = GAP.join([" " * labels, *(pad(w, room) for w, room in zip(words, rooms, strict=True))])
         out.append(line.rstrip() + "\n", style=_HEAD)
     for row_line in group.lines:
-        out.append(_pad(row_line.label, labels) + GAP + _pad(row_line.baseline, base, right=True))
+        out.append(pad(row_line.label, labels) + GAP + pad(row_line.baseline, base, right=True))
         causes: list[list[str]] = []
         for c in group.columns:
             room = head[c.arm]
             e = row_line.entries.get(c.arm)
             out.append(GAP)
             if e is None:
-                out.append(_pad("…", room))
+                out.append(pad("…", room))
                 causes.append([])
                 continue
             _append_entry(out, e, parts[c.arm], room)
@@ -168,7 +166,7 @@ def _wide(group: ComparisonGroup) -> Text:
 
 def _append_notes(out: Text, causes: Sequence[Sequence[str]], rooms: Sequence[int], indent: str) -> None:
     for i in range(max((len(c) for c in causes), default=0)):
-        cells = [_pad(f"  {c[i]}" if i < len(c) else "", room) for c, room in zip(causes, rooms, strict=True)]
+        cells = [pad(f"  {c[i]}" if i < len(c) else "", room) for c, room in zip(causes, rooms, strict=True)]
         out.append((indent + GAP + GAP.join(cells)).rstrip() + "\n", style=_DIM)
 
 
@@ -180,8 +178,8 @@ def _narrow(group: ComparisonGroup, width: int) -> Text:
     for i, column in enumerate(group.columns):
         lines = group.entries(column)
         parts = _part_widths([e for _, e in lines])
-        labels = max(_columns(x.label) for x, _ in lines)
-        base = max(_columns(x.baseline) for x, _ in lines)
+        labels = max(columns(x.label) for x, _ in lines)
+        base = max(columns(x.baseline) for x, _ in lines)
         stacked = 2 + labels + base + _total(parts) + 2 * len(GAP) > width
         if i:
             out.append("\n")
@@ -193,7 +191,7 @@ def _narrow(group: ComparisonGroup, width: int) -> Text:
             if stacked:
                 out.append(f"  {line.label}: {line.baseline}\n    ")
             else:
-                out.append(f"  {_pad(line.label, labels)}{GAP}{_pad(line.baseline, base, right=True)}{GAP}")
+                out.append(f"  {pad(line.label, labels)}{GAP}{pad(line.baseline, base, right=True)}{GAP}")
             _append_entry(out, e, parts, 0)
             out.rstrip()
             out.append("\n")
@@ -212,10 +210,10 @@ def _note(e: Entry) -> str:
 def _part_widths(entries: Sequence[Entry]) -> tuple[int, int, int, int]:
     """Return the widths of overhead, interval, n and verdict, in columns."""
     return (
-        max(_columns(e.overhead) for e in entries),
-        max(_columns(e.interval) for e in entries),
-        max(_columns(e.n) for e in entries),
-        max(_columns(e.verdict) for e in entries),
+        max(columns(e.overhead) for e in entries),
+        max(columns(e.interval) for e in entries),
+        max(columns(e.n) for e in entries),
+        max(columns(e.verdict) for e in entries),
     )
 
 
@@ -224,24 +222,24 @@ def _total(parts: tuple[int, int, int, int]) -> int:
 
 
 def _append_entry(out: Text, e: Entry, parts: tuple[int, int, int, int], room: int) -> None:
-    numbers = f"{_pad(e.overhead, parts[0], right=True)} {_pad(e.interval, parts[1])}"
-    out.append(f"{numbers}{GAP}{_pad(e.n, parts[2])}{GAP}")
-    out.append(_pad(e.verdict, parts[3]), style=STYLES[e.cell.verdict])
+    numbers = f"{pad(e.overhead, parts[0], right=True)} {pad(e.interval, parts[1])}"
+    out.append(f"{numbers}{GAP}{pad(e.n, parts[2])}{GAP}")
+    out.append(pad(e.verdict, parts[3]), style=STYLES[e.cell.verdict])
     out.append(" " * max(0, room - _total(parts)))
 
 
 def _head_columns(of: ArmLabel) -> int:
-    return max(_columns(of.environment), _columns(of.shape), _columns(of.network))
+    return max(columns(of.environment), columns(of.shape), columns(of.network))
 
 
 def _width(text: Text) -> int:
-    return max(_columns(line) for line in text.plain.splitlines())
+    return max(columns(line) for line in text.plain.splitlines())
 
 
 def _command_wrapped(text: str, width: int) -> list[str]:
     """Return a step on one line. If it is too wide, its command is on a separate line, unbroken, so that it
     can be copied."""
     words, gap, command = text.partition(":  ")
-    if _columns(text) <= width or not gap:
+    if columns(text) <= width or not gap:
         return [text]
     return [*wrap(f"{words}:", width), f"  {command}"]

@@ -118,12 +118,12 @@ def _spread(c: Cell) -> str:
     shown = f"one measurement {one:.2g} %, rounds beyond that {beyond:.2g} %; {s.slices} measurements a round"
     if s.slice_seconds <= 0 or s.other_seconds <= 0:
         return shown
-    best = kalibera_jones_plan(
+    best, *_ = kalibera_jones_plan(
         costs=(s.slice_seconds, s.other_seconds),
         t2=(s.slice_variance, s.block_variance),
         r_max=MOST_SLICES,
     )
-    return f"{shown}, {best.repetitions[0]} would use the time best (Kalibera and Jones; a guide)"
+    return f"{shown}, {best} would use the time best (Kalibera and Jones; a guide)"
 
 
 def _discovery(c: Cell) -> str:

@@ -41,10 +41,8 @@ class Curve:
 
     over: name of the number, such as 'nb'.
     points: the points of the baseline, then those of each arm, in ascending order of the number.
-    n: smallest number of rounds of a point.
+    cells: the cells with these points.
     best: whether the best point of the curve is named.
-    emulated: whether nodes are emulated.
-    guest: how guests are emulated; empty if none are.
     """
 
     workload: str
@@ -53,10 +51,8 @@ class Curve:
     better: Better
     baseline: str
     points: tuple[Point, ...]
-    n: int
+    cells: tuple[Cell, ...]
     best: bool
-    emulated: bool
-    guest: str
 
     def sentence(self) -> str:
         """Return a sentence about the best points, empty if the curve has none.
@@ -92,10 +88,8 @@ def curves(cells: Sequence[Cell]) -> tuple[Curve, ...]:
             better=own[0][1].better,
             baseline=baseline,
             points=_points(own),
-            n=min(c.n for _, c in own),
+            cells=tuple(c for _, c in own),
             best=(workload, baseline) in bests,
-            emulated=any(c.emulated for _, c in own),
-            guest=next((c.guest for _, c in own if c.guest), ""),
         )
         for (workload, stem, baseline, unit), own in found.items()
         if len({at for at, _ in own}) >= LEAST_POINTS
@@ -135,7 +129,7 @@ def figure_of(curve: Curve) -> LinesFigure | None:
     return LinesFigure(
         name=f"curve-{curve.workload}-{curve.over}-vs-{curve.baseline}",
         title=f"{one_line(curve.workload)} over {one_line(curve.over)}",
-        caption=caption_of([curve], curve.sentence()),
+        caption=caption_of(curve.cells, curve.sentence()),
         panels=(panel,),
     )
 
@@ -157,7 +151,7 @@ def _swept(lines: Sequence[SweptMetric]) -> LinesFigure:
     return LinesFigure(
         name=f"curve-{first.sweep.name}-{first.metric}-{first.key}",
         title=f"{name}: {metric} over {over}",
-        caption=caption_of(lines),
+        caption=caption_of([c for line in lines for c in line.cells]),
         panels=tuple(
             Panel(
                 title=line.held,
@@ -179,14 +173,13 @@ def _short_names(arms: Iterable[str]) -> dict[str, str]:
     return {arm: arm.partition("/")[0] if len(placements) == 1 else arm for arm in known}
 
 
-def caption_of(lines: Sequence[Curve | SweptMetric | Cell], sentence: str = "") -> str:
+def caption_of(cells: Sequence[Cell], sentence: str = "") -> str:
     """Return the caption of a figure with medians over rounds.
 
-    lines: the data that the figure shows.
+    cells: the cells that the figure shows.
     sentence: further sentence of the caption, without its full stop; '' for none.
     """
-    words = [f"Medians over rounds, n {min(line.n for line in lines)} or more; bars are their intervals."]
+    words = [f"Medians over rounds, n {min(c.n for c in cells)} or more; bars are their intervals."]
     words += [f"{sentence}."] if sentence else []
-    guest = next((line.guest for line in lines if line.guest), "")
-    words += emulation_sentences(emulated=any(line.emulated for line in lines), guest=guest)
+    words += emulation_sentences(cells)
     return " ".join(words)

@@ -62,7 +62,7 @@ class PrintedComparison:
     """
 
     figure: PublishedFigure
-    found: tuple[OwnValue, ...]
+    found: tuple[OwnValue, ...] = ()
     lacking: str = ""
     far: str = ""
 
@@ -74,7 +74,17 @@ class PrintedComparison:
     @property
     def printed(self) -> str:
         """Return the paper's figure as text: '15 to 67 %', '1.04 s', '20'."""
-        return printed_text(self.figure)
+        f = self.figure
+        if f.quantity is Quantity.VALUE:
+            return f.text
+        if f.unit == "share":
+            low, high = (f"{100 * v:.4g}" for v in (f.low, f.high))
+            return f"{low} %" if low == high else f"{low} to {high} %"
+        if f.quantity is Quantity.TIME:
+            return f"{1000 * f.low:.8g} ms"  # every digit that was printed
+        if f.quantity is Quantity.WALL:
+            return f"{f.low:g} {f.unit}"
+        return show(f.low, f.unit) if f.unit else f"{f.low:g}"
 
     @property
     def ours(self) -> str:
@@ -105,19 +115,6 @@ class PrintedComparison:
         }
 
 
-def printed_text(f: PublishedFigure) -> str:
-    if f.quantity is Quantity.VALUE:
-        return f.text
-    if f.unit == "share":
-        low, high = (f"{100 * v:.4g}" for v in (f.low, f.high))
-        return f"{low} %" if low == high else f"{low} to {high} %"
-    if f.quantity is Quantity.TIME:
-        return f"{1000 * f.low:.8g} ms"  # every digit that was printed
-    if f.quantity is Quantity.WALL:
-        return f"{f.low:g} {f.unit}"
-    return show(f.low, f.unit) if f.unit else f"{f.low:g}"
-
-
 def beside(
     figures: Sequence[PublishedFigure],
     places: Mapping[str, str],
@@ -133,7 +130,7 @@ def beside(
     why: why the part has no results; used if it has none.
     """
     if study is None or analysis is None:
-        return tuple(PrintedComparison(figure=f, found=(), lacking=f"not measured: {why}") for f in figures)
+        return tuple(PrintedComparison(figure=f, lacking=f"not measured: {why}") for f in figures)
     ran = {w.name: w.ran for w in study.workloads if w.ran}
     lines = profile_lines(tuple(dict.fromkeys(places.values())), records)
     computing = _printed_computing(figures)
@@ -177,20 +174,18 @@ def _one(
     computing: Mapping[tuple[str, str], float],
 ) -> PrintedComparison:
     if f.quantity is Quantity.GAIN and not f.arm:
-        return PrintedComparison(figure=f, found=(), lacking=f"needs more than one boot state: {f.differs}")
+        return PrintedComparison(figure=f, lacking=f"needs more than one boot state: {f.differs}")
     arm, baseline = places.get(f.arm, ""), places.get(f.baseline, "")
     if not arm or (f.baseline and not baseline):
-        return PrintedComparison(
-            figure=f, found=(), lacking="not measured: no such environment on this machine"
-        )
+        return PrintedComparison(figure=f, lacking="not measured: no such environment on this machine")
     wanted = {name for name, what in ran.items() if what in f.workloads}
     if f.quantity in (Quantity.TIME, Quantity.TIME_SHARE):
         own = next((line for line in lines if line.arm == arm and line.workload in wanted), None)
         if own is None:
-            return PrintedComparison(figure=f, found=(), lacking="not measured: no profile")
+            return PrintedComparison(figure=f, lacking="not measured: no profile")
         if f.phase not in (known := phases(own)):
             lacking = f'not measured: "{f.phase}" is none of {", ".join(known)}'
-            return PrintedComparison(figure=f, found=(), lacking=lacking)
+            return PrintedComparison(figure=f, lacking=lacking)
         far = _far(own, computing.get((f.workloads[0], f.arm)))
         return PrintedComparison(figure=f, found=(_phase(f, own),), far=far)
     if f.quantity in (Quantity.WALL, Quantity.VALUE):

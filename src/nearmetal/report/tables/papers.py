@@ -13,12 +13,6 @@ from ..sheet import Grid, Words
 from ..text import one_line, plural
 
 
-def _row(f: Finding) -> tuple[str, ...]:
-    """Return a finding as texts: rule, statement, printed value, value that follows, source, and
-    explanation."""
-    return f.rule.value, f.what, f.printed, follows_text(f), f.source, f.note
-
-
 def follows_text(f: Finding) -> str:
     """Return the value that follows from a paper's other numbers, as text: '48.3555 to 48.5303 %', 't = 4.3
     to 5.5'."""
@@ -41,7 +35,7 @@ def findings_blocks(paper: Published) -> list[Grid | Words]:
         Grid(
             title="What does not follow from the paper's own numbers",
             heads=("check", "statement", "printed", "follows", "where", "note"),
-            rows=tuple(_row(f) for f in found),
+            rows=tuple((f.rule.value, f.what, f.printed, follows_text(f), f.source, f.note) for f in found),
         )
     ]
 

@@ -57,8 +57,7 @@ class SweptMetric:
     held: the values of the other keys, as text; empty if there are none.
     points: by arm, pairs of the value of the key and the metric's value with its interval, in ascending order
         of the key.
-    n: smallest number of rounds of a point.
-    guest: how guests are emulated; empty if none are.
+    cells: the cells with these points.
     """
 
     sweep: Sweep
@@ -67,9 +66,7 @@ class SweptMetric:
     key: str
     held: str
     points: Mapping[str, Sequence[tuple[float, Interval]]]
-    n: int
-    emulated: bool
-    guest: str
+    cells: tuple[Cell, ...]
 
 
 def swept_metrics(study: Study, cells: Sequence[Cell]) -> tuple[SweptMetric, ...]:
@@ -100,9 +97,7 @@ def _lines(sweep: Sweep, cells: Sequence[Cell]) -> Iterator[SweptMetric]:
                         key=key,
                         held=held(sweep, names[0], key),
                         points=ordered,
-                        n=min(c.n for c in along),
-                        emulated=any(c.emulated for c in along),
-                        guest=next((c.guest for c in along if c.guest), ""),
+                        cells=tuple(along),
                     )
 
 
@@ -250,7 +245,7 @@ def _curve_json(line: SweptMetric) -> JsonValue:
         "over": line.key,
         "over_unit": axis(line.key)[1],
         "held": line.held,
-        "n": line.n,
+        "n": min(c.n for c in line.cells),
         "points": points,
     }
 

@@ -21,16 +21,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from . import FloatArray, IntArray
-from .signed_rank import criticals
+from nearmetal.analysis.intervals import FloatArray, IntArray
+from nearmetal.analysis.intervals.signed_rank import critical, lower_tail
 
-USED = False
-"""Whether the intervals and verdicts of all studies use this statistic. Signed ranks of d, which compare the
-environment with the first run of its baseline only, were chosen instead, by simulation and by recorded runs
-(docs/method.md, tests/statistical/test_three_arm.py).
-
-Three cases always use signed ranks: the baseline against itself, cells whose baseline has no second run, and
-Holm's column."""
 HALVINGS = 60
 """Number of bisections by which an end is found between two breakpoints, to the last bits of a float."""
 
@@ -40,15 +33,18 @@ class Brackets:
     """The blocks of a three-arm comparison, as arrays of shape (n,).
 
     lower: e - max(a1, a2) of each block, in logarithms; see the module.
-    upper: e - min(a1, a2). A block without a second run of the baseline, or in which a side failed, has
-        lower = upper = d.
+    upper: e - min(a1, a2).
     """
 
     lower: FloatArray
     upper: FloatArray
 
-    def of(self, blocks: IntArray | slice | NDArray[np.bool_]) -> Brackets:
-        return Brackets(lower=self.lower[blocks], upper=self.upper[blocks])
+
+@lru_cache(maxsize=64)
+def criticals(n: int, p: float) -> tuple[IntArray, FloatArray]:
+    """Return critical(m, p) for each m from 0 to n, and its probability, both of shape (n + 1,)."""
+    reached = [critical(m, p) for m in range(n + 1)]
+    return np.array(reached), np.array([lower_tail(m, k) for m, k in enumerate(reached)])
 
 
 @lru_cache(maxsize=256)
