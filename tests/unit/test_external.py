@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -37,6 +39,7 @@ from nearmetal.environments.external import (
 )
 from nearmetal.environments.external.containers import LxcContainer, RuncContainer
 from nearmetal.environments.external.domains import LibvirtDomain, XenDomain
+from nearmetal.environments.external.dumping import fields_of
 from nearmetal.errors import RunError, UnavailableError, UsageError
 from nearmetal.host import Completed, LocalHost
 from nearmetal.host.pages import regions
@@ -439,3 +442,16 @@ def test_damaged_lines_about_earlier_moves_are_left_out(
     (tmp_path / "nearmetal").mkdir()
     (tmp_path / "nearmetal" / "moves.jsonl").write_bytes(b"[1]\n\xff\n" + line.encode() + b'\n{"kind"')
     assert [move.total for move in past_moves()] == [2.0]
+
+
+def test_the_state_of_a_process_is_read_whatever_its_name(tmp_path: Path) -> None:
+    program = tmp_path / os.fsdecode(b"\xff)")
+    shutil.copy("/bin/sleep", program)
+    process = subprocess.Popen([program, "60"])
+    try:
+        fields = fields_of(process.pid)
+        assert fields is not None and fields[0] in "RSD"
+    finally:
+        process.kill()
+        process.wait()
+    assert fields_of(process.pid) is None
