@@ -23,10 +23,9 @@ from ..model.environments.image import HOST
 from ..model.record import JsonValue
 from ..model.study import Arm, Reach, Storage, Study, Transport
 from ..network.build import Network, build_networks
-from ..network.plan import NetworkRequest
 from .arms.instances import Instances
 from .arms.kept_groups import KeptGroups, kept_groups
-from .arms.seats import prepare_seats, slot
+from .arms.seats import prepare_seats, slot, with_aa
 from .bases import guest_bases
 from .cpus import cpus_of_instance, cpus_of_ranks, cpus_over_nodes, vcpus_of
 from .inner_networks import inner_network
@@ -168,17 +167,6 @@ def sweep(progress: Progress, label: str | None = None) -> None:
         progress.note(f"removed what a killed run had left: {', '.join(sorted(removed))}")
 
 
-def _wanted_networks(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple[str, bool], NetworkRequest]:
-    wanted: dict[tuple[str, bool], NetworkRequest] = {}
-    for arm in arms.values():
-        want = wanted_by(arm)
-        if want is not None:
-            wanted[arm.name, False] = want
-            if arm.environment.name == first_baseline:
-                wanted[arm.name, True] = want
-    return wanted
-
-
 @contextmanager
 def _launcher_groups(label: str) -> Iterator[dict[str, Path]]:
     """Create a control group for an mpirun that runs outside all instances.
@@ -236,7 +224,11 @@ def open_node(
         tools = [found.tools for found in software.values()]
         real = stack.enter_context(real_nodes(machine, study, tools, scratch, label, progress, force=force))
         bases = guest_bases(machine, study, backends, software, stack, progress)
-        wanted = _wanted_networks(arms, study.design.baselines[0])
+        wanted = {
+            (arm.name, aa): want
+            for arm, aa in with_aa(arms.values(), study.design.baselines[0])
+            if (want := wanted_by(arm)) is not None
+        }
         networks: dict[tuple[str, bool], Network] = {}
         groups = dict[str, Path]()
         links: Links | None = None

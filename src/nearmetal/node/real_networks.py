@@ -24,6 +24,7 @@ from ..network.build import Network
 from ..network.plan import labelled, seat_names
 from ..network.shapes import SEAT, VXLAN_PORT
 from ..network.topology import HUB
+from .arms.seats import with_aa
 from .lock_there import living_there
 from .real_addresses import SECONDS, Attached, Ends, command, plan_ends, require_free, require_unanswered
 
@@ -121,13 +122,11 @@ def real_networks(
 
     Raises UnavailableError, which names the machine, if a network cannot be made there, and UsageError.
     """
-    first = study.design.baselines[0]
-    wanted: dict[tuple[str, bool], Arm] = {}
-    for arm in study.arms():
-        if arm.environment.attachment.seated:
-            wanted[arm.name, False] = arm
-            if arm.environment.name == first:
-                wanted[arm.name, True] = arm
+    wanted = {
+        (arm.name, aa): arm
+        for arm, aa in with_aa(study.arms(), study.design.baselines[0])
+        if arm.environment.attachment.seated
+    }
     settings = [arm.environment.network for arm in wanted.values()]
     ends = plan_ends(settings, 1 + len(nodes), number_of(label) % 256) if wanted else ()
     if wanted:
