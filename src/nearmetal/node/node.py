@@ -110,11 +110,8 @@ class Node:
     def instance_cpus(self, arm: Arm, number: int) -> tuple[int, ...]:
         """Return the CPUs of the ranks of one instance of an arm, by their numbers on the machine where the
         instance runs."""
-        if self.real is not None:
-            tasks = arm.placement.tasks
-            own = self.cpus(arm)[number * tasks : (number + 1) * tasks]
-            return tuple(sorted({cpu for cpus in own for cpu in cpus}))
-        return cpus_of_instance(arm.placement, self.machine.cpus, number)
+        ranks = cpus_of_ranks(arm.placement, self.machine.cpus) if self.real is None else self.cpus(arm)
+        return cpus_of_instance(arm.placement, ranks, number)
 
     def network_of(self, arm: str, *, aa: bool) -> Network | None:
         """Return the network of an arm, or of its A/A arm; None if the arm uses the network of its machine.
