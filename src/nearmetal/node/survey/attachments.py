@@ -41,6 +41,9 @@ class AttachmentCheck:
 _FOR_ROOT = AttachmentCheck(
     works=False, reason="no user may make the node of its device", remedy="run as root"
 )
+_TAKEN_BY_ROOT = AttachmentCheck(
+    works=False, reason="no user may take a device of the machine", remedy="run as root"
+)
 
 
 def wanted_by(arm: Arm) -> NetworkRequest | None:
@@ -132,9 +135,7 @@ def _user(host: Host, backends: Iterable[Backend]) -> AttachmentCheck:
 
 def _phys(host: Host) -> AttachmentCheck:
     if not host.is_root():
-        return AttachmentCheck(
-            works=False, reason="no user may take a device of the machine", remedy="run as root"
-        )
+        return _TAKEN_BY_ROOT
     free = devices.free_hardware(host)
     if free:
         return AttachmentCheck(works=True, detail=f"free: {', '.join(free)}")
@@ -150,8 +151,6 @@ def _sriov(host: Host) -> AttachmentCheck:
     if not cards:
         return AttachmentCheck(works=False, reason="no network card with SR-IOV", remedy=NEEDS_CARD)
     if not host.is_root():
-        return AttachmentCheck(
-            works=False, reason="no user may take a device of the machine", remedy="run as root"
-        )
+        return _TAKEN_BY_ROOT
     most = (f"{card}: {devices.most_functions(host, card)} virtual functions" for card in cards)
     return AttachmentCheck(works=True, detail=", ".join(most))
