@@ -111,7 +111,7 @@ class Network:
             wanted[self.hub_netns] = {self.hub_interface, *(s.port for s in self.seats if s.port)}
         for netns, interfaces in wanted.items():
             meter = self.meters.get(netns)
-            text = meter.read(("dev",)).get("dev") if meter is not None else None
+            text = meter.read("dev") if meter is not None else None
             gone = sorted(interfaces - device_names(text)) if text is not None else []
             if gone:
                 where = f"attachment {self.attachment}, {Path(netns).name}"
