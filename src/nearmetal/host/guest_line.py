@@ -159,8 +159,6 @@ class GuestLine:
                 case FrameKind.ENDED:
                     status = os.waitstatus_to_exitcode(struct.unpack("=i", payload)[0])
                     return CommandResult(status=status, stdout=bytes(out), stderr=bytes(err))
-                case _:
-                    continue
 
     def begin_move(self, port: Path) -> None:
         """Prepare the move of the guest to a second hypervisor, which connects to a socket at `port`.
