@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from ..errors import InventoryError, Mark
@@ -203,9 +203,7 @@ def _node(
     mark = next((m for m, _ in given.values()), Mark(1, 1))
     found = Located(node=MapNode(mark=mark, entries=given), path=(host,), problems=problems)
     node = read(InventoryNode, found, name=host)
-    if node is None:
-        return None
-    return InventoryNode(name=host, address=node.address, user=node.user, port=node.port, groups=groups)
+    return None if node is None else replace(node, groups=groups)
 
 
 def from_ini(text: str, file: str) -> Inventory:
