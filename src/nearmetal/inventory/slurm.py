@@ -85,7 +85,7 @@ def parse_sinfo(text: str, source: str) -> Inventory:
             raise RunError(
                 f"sinfo printed {line[:80]!r}, which is no node with its state", where=source
             ) from e
-        flags = "+".join(_FLAGS.get(c, "") for c in state if c in _FLAGS)
+        flags = "+".join(_FLAGS[c] for c in state if c in _FLAGS)
         for name in known:
             groups.setdefault(name, []).append(partition)
             if why := _unusable(f"{state.rstrip(''.join(_FLAGS)).upper()}+{flags}"):
@@ -97,8 +97,7 @@ def parse_sinfo(text: str, source: str) -> Inventory:
 def _unusable(state: str) -> str:
     """Return why a node in this state cannot be used, with the parts of the state that exclude it; '' if it
     can be used."""
-    flags = {"NOT_RESPONDING": "*" in state}
-    parts = [*state.replace("*", "").upper().split("+"), *(name for name, is_set in flags.items() if is_set)]
+    parts = state.replace("*", "").upper().split("+") + (["NOT_RESPONDING"] if "*" in state else [])
     bad = [part for part in parts if part.startswith(_UNUSABLE)]
     return f"Slurm says {'+'.join(bad)}" if bad else ""
 
