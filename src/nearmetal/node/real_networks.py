@@ -47,6 +47,7 @@ _END = """
 ip -n "$ns" address add "$address" dev eth0
 ip -n "$ns" link set dev eth0 alias "$label" up
 """
+_DELETE = 'PATH=$PATH:/usr/sbin:/sbin; [ ! -e "/run/netns/$1" ] || ip netns delete "$1"'
 _MACVLAN = 'ip link add link "$parent" name eth0 netns "$ns" type macvlan mode bridge'
 _VXLAN = f"""
 ip link add name eth0 netns "$ns" type vxlan id "$number" dev "$parent" local "$own" dstport {VXLAN_PORT}
@@ -329,16 +330,7 @@ def _require_reached(seats: Sequence[Seat], machines: Sequence[Attached], attach
 
 
 def _delete(host: Host, name: str) -> None:
-    host.run(
-        [
-            "sh",
-            "-c",
-            'PATH=$PATH:/usr/sbin:/sbin; [ ! -e "/run/netns/$1" ] || ip netns delete "$1"',
-            "sh",
-            name,
-        ],
-        timeout=SECONDS,
-    )
+    host.run(["sh", "-c", _DELETE, "sh", name], timeout=SECONDS)
 
 
 def reached_by(host: Host, interface: str, nodes: Sequence[tuple[str, Host]]) -> tuple[Attached, ...]:
