@@ -7,7 +7,6 @@ import re
 from ..errors import RunError, UnavailableError, UsageError
 from ..host import Host
 from ..model.inventory import Inventory, InventoryNode, expand_names
-from ..model.keys import ValueMistake
 
 SECONDS = 60.0
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S*)")
@@ -81,7 +80,7 @@ def parse_sinfo(text: str, source: str) -> Inventory:
         try:
             names, state, partition = line.split()
             known = expand_names(names)
-        except (ValueError, ValueMistake) as e:
+        except ValueError as e:
             raise RunError(
                 f"sinfo printed {line[:80]!r}, which is no node with its state", where=source
             ) from e
