@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -94,9 +94,9 @@ class Network:
     hub_address: str
     hub_interface: str
     seats: tuple[Seat, ...]
-    read_back: Mapping[str, JsonValue]
+    read_back: Mapping[str, JsonValue] = field(default_factory=dict)
     hub_enter: tuple[str, ...]
-    meters: Mapping[str, NetworkMeter]
+    meters: Mapping[str, NetworkMeter] = field(default_factory=dict)
     emulation: Emulation | None = None
 
     def hub_command(self, argv: Sequence[str]) -> list[str]:

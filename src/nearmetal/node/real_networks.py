@@ -184,7 +184,6 @@ def make_network(
         seats=seats[1:],
         read_back=facts,
         hub_enter=("nsenter", f"--net={seats[0].netns}", "--"),
-        meters={},
     )
 
 
