@@ -12,16 +12,7 @@ SECONDS = 60.0
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S*)")
 _UNUSABLE = ("DOWN", "DRAIN", "FAIL", "INVAL", "MAINT", "NOT_RESPONDING", "POWERED_DOWN", "POWER_DOWN")
 """States, or parts of them, in which a node cannot be used now."""
-_FLAGS = {
-    "*": "NOT_RESPONDING",
-    "~": "POWERED_DOWN",
-    "$": "MAINT",
-    "@": "",
-    "#": "",
-    "!": "",
-    "%": "",
-    "-": "",
-}
+_FLAGS = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "$": "MAINT", **dict.fromkeys("@#!%-", "")}
 """States by the character that sinfo appends for them; '' for a state in which a node can be used."""
 
 
