@@ -701,7 +701,7 @@ def test_storage_is_what_it_says(rig: Rig, kind: StorageKind) -> None:
         with rig.backend.start(HOST, rig.tools, request) as instance:
             make_inside(HOST, [instance], [v])
             found = look(HOST, instance, v, storage)
-            assert found.path == str(v.path) and found.device
+            assert found["path"] == str(v.path) and found["device"]
             assert run(instance, "sh", "-c", f"echo inside > {v.path}/mark").ok
             outside = v.path / "mark"
             assert (outside.read_text() if not v.inside else outside.exists()) in ("inside\n", False)

@@ -14,6 +14,9 @@ from nearmetal.environments.instance import require_limits
 from nearmetal.errors import RunError
 from nearmetal.host import MissingValue, cgroups
 from nearmetal.host.cgroups import GroupLimits, Parents
+from nearmetal.host.cgroups.limits import SHORTEST_US, quota_us, settings, unified_weight
+from nearmetal.host.cgroups.parents import find_parents
+from nearmetal.host.cgroups.processes import remove_empty
 from nearmetal.host.counters.block_accounts import ACCOUNT, devices, temporary_group
 from nearmetal.host.leftovers import OURS, wanted_names
 from nearmetal.model.study import Limits
@@ -53,7 +56,7 @@ def v2_group(path: str, *, procs: str = "", top: bool = False, on: str = "") -> 
 
 
 def found(root: Path) -> Parents:
-    parents = cgroups.find_parents(root)
+    parents = find_parents(root)
     assert isinstance(parents, Parents), parents
     return parents
 
@@ -106,7 +109,7 @@ def test_devices_are_those_that_have_done_something() -> None:
 
 
 def test_version_1_groups_that_are_not_there_cannot_be_used(tmp_path: Path) -> None:
-    answer = cgroups.find_parents(tree(tmp_path, V1_OWN, V1_MOUNTS, {}))
+    answer = find_parents(tree(tmp_path, V1_OWN, V1_MOUNTS, {}))
     assert answer == MissingValue("the control groups are not writable for this user")
 
 
@@ -114,9 +117,7 @@ def test_a_group_outside_what_the_mount_shows_is_not_used(tmp_path: Path) -> Non
     """A container without a cgroup namespace: our path is not below the root of the mount."""
     own = "4:memory:/elsewhere\n"
     mounts = "32 25 0:28 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-    assert cgroups.find_parents(tree(tmp_path, own, mounts, {})) == MissingValue(
-        "no control groups are mounted"
-    )
+    assert find_parents(tree(tmp_path, own, mounts, {})) == MissingValue("no control groups are mounted")
 
 
 def test_version_2_root_uses_the_top_group_when_our_own_has_processes(tmp_path: Path) -> None:
@@ -213,13 +214,13 @@ def test_version_2_job_whose_group_cannot_be_divided_has_no_groups(
 
 def test_version_2_in_a_container_whose_groups_are_all_taken(tmp_path: Path) -> None:
     files = v2_group("sys/fs/cgroup", procs="1\n77\n")
-    answer = cgroups.find_parents(tree(tmp_path, "0::/\n", V2_MOUNTS, files))
+    answer = find_parents(tree(tmp_path, "0::/\n", V2_MOUNTS, files))
     assert isinstance(answer, MissingValue) and "delegate" in answer.reason
 
 
 def test_missing_cgroup_mounts_are_reported(tmp_path: Path) -> None:
-    assert isinstance(cgroups.find_parents(tree(tmp_path, "", "", {})), MissingValue)
-    assert isinstance(cgroups.find_parents(tmp_path / "no-proc"), MissingValue)
+    assert isinstance(find_parents(tree(tmp_path, "", "", {})), MissingValue)
+    assert isinstance(find_parents(tmp_path / "no-proc"), MissingValue)
 
 
 LIMITS = GroupLimits(cpus=(0, 2), cpu_share=0.25, period_us=100_000, memory=1 << 20, weight=256)
@@ -230,7 +231,7 @@ def test_settings_of_version_1(tmp_path: Path) -> None:
     made = {name: tmp_path / f"{name}-group" for name in ("cpu", "memory")} | {
         "cpuset": tmp_path / "cpuset-group"
     }
-    assert cgroups.settings(made, LIMITS) == [
+    assert settings(made, LIMITS) == [
         (tmp_path / "cpuset-group/cpuset.mems", "0-1"),
         (tmp_path / "cpuset-group/cpuset.cpus", "0,2"),
         (tmp_path / "cpu-group/cpu.cfs_period_us", "100000"),
@@ -242,7 +243,7 @@ def test_settings_of_version_1(tmp_path: Path) -> None:
 
 def test_settings_of_version_2() -> None:
     group = Path("/g/nearmetal-x")
-    assert cgroups.settings({"unified": group}, LIMITS) == [
+    assert settings({"unified": group}, LIMITS) == [
         (group / "cpuset.cpus", "0,2"),
         (group / "cpu.max", "25000 100000"),
         (group / "cpu.weight", "25"),
@@ -252,12 +253,12 @@ def test_settings_of_version_2() -> None:
 
 @pytest.mark.parametrize("made", [{"unified": Path("/g/x")}, {"cpu": Path("/g/x"), "memory": Path("/h/x")}])
 def test_no_limit_writes_nothing(made: dict[str, Path]) -> None:
-    assert cgroups.settings(made, GroupLimits()) == []
+    assert settings(made, GroupLimits()) == []
 
 
 @pytest.mark.parametrize(("shares", "weight"), [(2, 1), (256, 25), (1024, 100), (262_144, 10_000)])
 def test_weights_of_version_2_keep_the_ratio(shares: int, weight: int) -> None:
-    assert cgroups.unified_weight(shares) == weight
+    assert unified_weight(shares) == weight
 
 
 def test_limits_in_force_are_read_back(tmp_path: Path) -> None:
@@ -294,8 +295,8 @@ def test_a_limit_that_the_kernel_made_another_is_an_error() -> None:
 
 @given(share=st.floats(0.001, 512), period=st.integers(1, 1_000_000))
 def test_quota_is_the_share_and_what_the_kernel_takes(share: float, period: int) -> None:
-    quota, used = cgroups.quota_us(share, period)
-    assert quota >= cgroups.SHORTEST_US and used >= max(period, cgroups.SHORTEST_US)
+    quota, used = quota_us(share, period)
+    assert quota >= SHORTEST_US and used >= max(period, SHORTEST_US)
     assert quota / used == pytest.approx(share, rel=1e-3)
 
 
@@ -343,5 +344,5 @@ def test_group_that_is_not_empty_is_kept(tmp_path: Path) -> None:
     empty, full = tmp_path / "empty", tmp_path / "full"
     empty.mkdir()
     (full / "child").mkdir(parents=True)
-    assert cgroups.remove_empty((empty, full, tmp_path / "never-made")) == [full]
+    assert remove_empty((empty, full, tmp_path / "never-made")) == [full]
     assert not empty.exists()

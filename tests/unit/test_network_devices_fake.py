@@ -78,6 +78,11 @@ class Card(FakeHost):
         return self.tree / "class/net" / self.card / "device/sriov_numvfs"
 
 
+@pytest.fixture(autouse=True)
+def sys_of_the_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("nearmetal.host.facts.devices.SYS", tmp_path)
+
+
 @pytest.fixture
 def card(tmp_path: Path) -> Card:
     host = Card(tmp_path, {"eth0": {}, "ens1": {"device/sriov_totalvfs": "8"}}, "ens1")
@@ -96,13 +101,13 @@ def want(
 def ask(host: Card, *wants: NetworkRequest, scratch: Path | None = None) -> list[tuple[str, ...] | str]:
     """The devices of each want, or why it gets none."""
     with ExitStack() as stack:
-        got = allocated(stack, host, wants, scratch or host.tree, host.tree)
+        got = allocated(stack, host, wants, scratch or host.tree)
         return [g.what if isinstance(g, UnavailableError) else g.devices for g in got]
 
 
 def test_the_state_of_a_device_is_read(tmp_path: Path) -> None:
     host = Card(tmp_path, {"eth1": {"flags": "0x1003", "mtu": "9000", "ifalias": "cable"}})
-    assert device_state(host, "eth1", tmp_path) == DeviceState(
+    assert device_state(host, "eth1") == DeviceState(
         name="eth1", alias="cable", mtu=9000, queue_length=1000, up=True
     )
 
@@ -122,7 +127,7 @@ def test_devices_that_are_none_for_us(
     tmp_path: Path, name: str, attributes: dict[str, str], said: str
 ) -> None:
     host = Card(tmp_path, {name: attributes})
-    found = device_state(host, name, tmp_path)
+    found = device_state(host, name)
     assert isinstance(found, MissingValue) and said in found.reason
     assert ask(host, want(Attachment.PHYS, name, instances=1)) == [f"attachment phys: {found.reason}"]
 
@@ -135,7 +140,7 @@ def test_routes_are_read_in_the_kernels_byte_order(tmp_path: Path) -> None:
 def test_free_cards_are_those_with_hardware_and_without_routes(tmp_path: Path) -> None:
     hardware = {"device/uevent": "DRIVER=x"}
     host = Card(tmp_path, {"eth0": hardware, "eth1": hardware, "veth9": {}})
-    assert free_hardware(host, tmp_path) == ("eth1",)
+    assert free_hardware(host) == ("eth1",)
 
 
 def test_physical_devices_go_round_and_none_twice(tmp_path: Path) -> None:
@@ -177,11 +182,11 @@ def test_without_root_each_of_several_arms_on_devices_has_its_reason(tmp_path: P
 
 
 def test_virtual_functions_are_switched_on_and_off_again(card: Card) -> None:
-    assert physical_functions(card, card.tree) == ("ens1",)
-    assert functions(card, "ens1", card.tree) == ()
+    assert physical_functions(card) == ("ens1",)
+    assert functions(card, "ens1") == ()
     sriov = want(Attachment.SRIOV, "ens1")
     with ExitStack() as stack:
-        got = allocated(stack, card, [sriov, sriov], card.tree, card.tree)
+        got = allocated(stack, card, [sriov, sriov], card.tree)
         assert [g.devices for g in got if isinstance(g, NetworkRequest)] == [
             ("ens1v0", "ens1v1"),
             ("ens1v2", "ens1v3"),
@@ -210,10 +215,10 @@ def test_a_device_without_virtual_functions_is_named(card: Card) -> None:
 
 def test_virtual_functions_of_a_killed_run_are_switched_off(card: Card) -> None:
     record = card.tree / f"{RECORD}ens1"
-    make_functions(card, "ens1", 2, record, card.tree)
+    make_functions(card, "ens1", 2, record)
     assert card.numvfs.read_text() == "2\n"
     for _ in range(2):
-        drop_functions(record, card.tree)
+        drop_functions(record)
         assert card.numvfs.read_text() == "0\n"
 
 
@@ -222,4 +227,4 @@ def test_a_refused_number_of_functions_is_told(card: Card) -> None:
     card.numvfs.mkdir()
     card.card = ""
     with pytest.raises(RunError, match="ens1: 2 virtual functions were refused: Is a directory"):
-        make_functions(card, "ens1", 2, card.tree / f"{RECORD}ens1", card.tree)
+        make_functions(card, "ens1", 2, card.tree / f"{RECORD}ens1")

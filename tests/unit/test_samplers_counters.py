@@ -229,11 +229,12 @@ def test_the_clock_of_a_cgroup_namespace_is_not_the_nodes() -> None:
 
 
 def test_files_of_cgroups() -> None:
-    joined = cgroup_paths({"cpu,cpuacct": Path("/c"), "memory": Path("/m"), "devices": Path("/d")})
+    joined = cgroup_paths(dict.fromkeys(("cpu", "cpuacct"), Path("/c")) | {"memory": Path("/m")})
     assert joined["cpuacct.usage"] == "/c/cpuacct.usage"
     assert joined["memory.stat"] == "/m/memory.stat"
     assert joined["cpu.stat"] == "/c/cpu.stat"
     assert len(joined) == 6
+    assert cgroup_paths({"devices": Path("/d")}) == {}
     assert cgroup_paths({"unified": Path("/u")})["io.stat"] == "/u/io.stat"
 
 

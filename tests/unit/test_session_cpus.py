@@ -37,7 +37,7 @@ def test_cpus_of_ranks_and_instances(
 ) -> None:
     place = Placement(name="p", **more)
     assert cpus_of_ranks(place, ORDER) == ranks
-    assert tuple(cpus_of_instance(place, ORDER, n) for n in range(place.instances)) == instances
+    assert tuple(cpus_of_instance(place, ranks, n) for n in range(place.instances)) == instances
 
 
 def test_the_list_for_nm_rank() -> None:

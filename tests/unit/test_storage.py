@@ -26,9 +26,9 @@ MOUNTS = """\
 
 
 def test_a_path_lies_on_the_last_of_the_longest_mounts() -> None:
-    assert mounted_at(MOUNTS, Path("/run/nearmetal/x/m n/a")).source == "over"
-    assert mounted_at(MOUNTS, Path("/run/nearmetal/x/m")).filesystem == "tmpfs"
-    assert mounted_at(MOUNTS, Path("/var/tmp")).device == "254:0"
+    assert mounted_at(MOUNTS, Path("/run/nearmetal/x/m n/a"))["source"] == "over"
+    assert mounted_at(MOUNTS, Path("/run/nearmetal/x/m"))["filesystem"] == "tmpfs"
+    assert mounted_at(MOUNTS, Path("/var/tmp"))["device"] == "254:0"
     with pytest.raises(TrialFailedError, match="no mount holds it"):
         mounted_at("", Path("/x"))
 

@@ -101,7 +101,7 @@ def test_a_copy_keeps_its_pace_without_bursts(tmp_path: Path) -> None:
         os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT),
     )
     try:
-        assert paced.copy(source, target, 250_000.0, lambda: now[0], sleep) == len(content)
+        paced.copy(source, target, 250_000.0, lambda: now[0], sleep)
     finally:
         os.close(source)
         os.close(target)

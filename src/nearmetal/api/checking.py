@@ -87,9 +87,8 @@ def _checks(progress: Progress | None) -> Iterator[Check]:
     usable = [b for b in loaded.values() if not isinstance(b, NearmetalError)]
     attachments = check_attachments(host, machine.tools, usable) if machine is not None else {}
     for name, found in attachments.items():
-        state = WORKS if found.works else NOT_HERE
-        why = found.detail or found.reason
-        yield Check(state=state, what=f"attachment {name}", why=why, remedy=found.remedy, group="attachments")
+        lacks, why = (None, found) if isinstance(found, str) else (found, "")
+        yield replace(_unless(lacks, f"attachment {name}", why), group="attachments")
     yield from _grouped("storage", _storages(host))
     yield from _grouped("applications", _applications(host))
     yield from _grouped("images", (_builds_images(host), *_in_images()))

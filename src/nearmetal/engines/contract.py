@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from ..errors import RunError, UsageError
+from ..errors import UsageError
 from ..host import Completed, Host
 from ..plugins import load, points
 
@@ -134,15 +134,6 @@ def extra_words(options: Mapping[str, str]) -> list[str]:
         ) from e
 
 
-def ask(
-    host: Host,
-    argv: Sequence[str],
-    stdin: str | None = None,
-    seconds: float = SECONDS,
-    cwd: Path | None = None,
-) -> Completed:
+def ask(host: Host, argv: Sequence[str], *, stdin: str | None = None, cwd: Path | None = None) -> Completed:
     """Run a command of an engine. Raises RunError with its message if it fails."""
-    done = host.run(argv, timeout=seconds, stdin=stdin, cwd=cwd)
-    if not done.ok:
-        raise RunError(f"{argv[0]}: {done.failure()}")
-    return done
+    return host.run(argv, timeout=SECONDS, stdin=stdin, cwd=cwd).require(argv[0])

@@ -41,10 +41,10 @@ class HTCondor:
     def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
         found: dict[str, State] = {}
         for cluster in ids:
+            # If the cluster is a job of DAGMan, the workers that it has submitted are selected too.
+            own = f"ClusterId == {cluster} || DAGManJobId == {cluster}"
             try:
-                lines = ask(
-                    host, ["condor_q", "-constraint", _of(cluster), "-af:j", "JobStatus"]
-                ).stdout.splitlines()
+                lines = ask(host, ["condor_q", "-constraint", own, "-af:j", "JobStatus"]).stdout.splitlines()
             except RunError:  # its daemon does not answer: the workers may go on
                 lines = [f"{cluster} 1"]
             known = {name: _STATES.get(code, State.ENDED) for name, code in map(str.split, lines)}
@@ -71,12 +71,6 @@ def _of_workers(known: Mapping[str, State], dagman: str) -> dict[str, State]:
     return workers or {
         name: State.WAITING if state is State.RUNNING else state for name, state in known.items()
     }
-
-
-def _of(cluster: str) -> str:
-    """Return the constraint that selects the jobs of a cluster. If the cluster is a job of DAGMan, the
-    workers that it has submitted are selected too."""
-    return f"ClusterId == {cluster} || DAGManJobId == {cluster}"
 
 
 def _by_dagman(host: Host, job: Job, extra: str) -> str:

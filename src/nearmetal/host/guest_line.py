@@ -123,19 +123,15 @@ class GuestLine:
 
     def clocks(self, *, tries: int = 5) -> Clocks:
         """Measure how far the guest's clocks are ahead, by the shortest of `tries` round trips."""
-        best: Clocks | None = None
-        for _ in range(tries):
-            real, before = time.time_ns(), time.monotonic_ns()
-            self._send(FrameKind.PING)
-            payload = self._wait(FrameKind.PONG, time.monotonic() + ANSWER_SECONDS)
-            half = (time.monotonic_ns() - before) // 2
-            monotonic, realtime = struct.unpack("=QQ", payload)
-            if best is None or half < best.error:
-                best = Clocks(
-                    monotonic=monotonic - before - half, realtime=realtime - real - half, error=half
-                )
-        assert best is not None
-        return best
+        return min((self._round_trip() for _ in range(tries)), key=lambda clocks: clocks.error)
+
+    def _round_trip(self) -> Clocks:
+        real, before = time.time_ns(), time.monotonic_ns()
+        self._send(FrameKind.PING)
+        payload = self._wait(FrameKind.PONG, time.monotonic() + ANSWER_SECONDS)
+        half = (time.monotonic_ns() - before) // 2
+        monotonic, realtime = struct.unpack("=QQ", payload)
+        return Clocks(monotonic=monotonic - before - half, realtime=realtime - real - half, error=half)
 
     def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float) -> CommandResult:
         """Run a command to its end, without variables of this process. A connection can run only one command
@@ -163,8 +159,6 @@ class GuestLine:
                 case FrameKind.ENDED:
                     status = os.waitstatus_to_exitcode(struct.unpack("=i", payload)[0])
                     return CommandResult(status=status, stdout=bytes(out), stderr=bytes(err))
-                case _:
-                    continue
 
     def begin_move(self, port: Path) -> None:
         """Prepare the move of the guest to a second hypervisor, which connects to a socket at `port`.

@@ -22,21 +22,19 @@ def copy(
     rate: float,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> int:
-    """Copy a descriptor to another until end of file, and return the number of bytes.
+) -> None:
+    """Copy a descriptor to another until end of file.
 
     rate: bytes per second. The rate is not exceeded to catch up after the source was slow.
     """
     step = max(min(int(rate / _STEPS_PER_SECOND), _MOST), 1)
-    due, copied = clock(), 0
+    due = clock()
     while data := os.read(source, step):
         sleep(max(due - clock(), 0.0))
         due = max(due, clock()) + len(data) / rate
-        copied += len(data)
         while data:
             data = data[os.write(target, data) :]
     sleep(max(due - clock(), 0.0))
-    return copied
 
 
 def argv(rate: float) -> list[str]:

@@ -130,10 +130,10 @@ def sample_pages(processes: Sequence[int], *, guest: int | None = None) -> PageS
             for pid in processes
             for region in _of_guest(_regions_of(pid), guest)
         ]
-        size = sum(r.touched if guest is None else r.size for _, r in every)
+        weights = [r.touched if guest is None else r.size for _, r in every]
+        size = sum(weights)
         if not size:
             raise RunError(f"process {processes[0]} has no memory of its own")
-        weights = [r.touched if guest is None else r.size for _, r in every]
         drawn = []
         for memory, region in rng.choices(every, weights, k=SAMPLED):
             address = memory.draw(region, rng, touched=guest is None)

@@ -47,8 +47,8 @@ def runtime_directory() -> Path:
     return Path(f"/tmp/nearmetal-{os.geteuid()}")
 
 
-def make_runtime_directory() -> Path:
-    """Return the runtime directory, and make it if it is missing.
+def make_runtime_directory() -> None:
+    """Make the runtime directory if it is missing.
 
     Raises RunError if the path is not a real directory of this user; anybody can make files in /tmp.
     """
@@ -58,7 +58,6 @@ def make_runtime_directory() -> Path:
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise RunError(f"{path} is not a directory of this user", remedy=f"remove {path}")
-    return path
 
 
 @contextmanager

@@ -8,8 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-_CHUNK = 1 << 20
-_XATTRS = ("security.capability",)
+_CAPABILITIES = "security.capability"
 
 
 def entries(tree: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -47,14 +46,10 @@ def _content(entry: os.DirEntry[str], found: os.stat_result) -> bytes:
         return f"{found.st_rdev}\0".encode()
     if not stat.S_ISREG(found.st_mode):
         return b"\0"
-    sha = hashlib.sha256()
     with Path(entry.path).open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            sha.update(chunk)
-    kept = set(os.listxattr(entry.path, follow_symlinks=False))
-    for name in _XATTRS:
-        if name in kept:
-            sha.update(os.getxattr(entry.path, name, follow_symlinks=False))
+        sha = hashlib.file_digest(file, "sha256")
+    if _CAPABILITIES in os.listxattr(entry.path, follow_symlinks=False):
+        sha.update(os.getxattr(entry.path, _CAPABILITIES, follow_symlinks=False))
     return sha.digest()
 
 

@@ -18,7 +18,6 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "loong
 out."""
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _OCI = "application/vnd.oci.image"
-_CHUNK = 1 << 20
 
 
 def write_oci(layer: Path, archive: Path, name: str, epoch: int) -> None:
@@ -104,8 +103,5 @@ def _sha(text: bytes) -> str:
 
 
 def _digest_of(file: Path) -> str:
-    sha = hashlib.sha256()
     with file.open("rb") as content:
-        while chunk := content.read(_CHUNK):
-            sha.update(chunk)
-    return sha.hexdigest()
+        return hashlib.file_digest(content, "sha256").hexdigest()

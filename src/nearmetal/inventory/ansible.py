@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from ..errors import InventoryError, Mark
@@ -26,7 +26,6 @@ _VARIABLES = {
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _PATTERN = re.compile(r"\[([0-9]{1,9}|[a-z]):([0-9]{1,9}|[a-z])(?::([0-9]{1,4}))?\]")
 _WITH_PORT = re.compile(r"((?:[^:\[\]]|\[[^\]]*\])+):([0-9]{1,5})")
-_LOCAL = ("ansible_connection", "local")
 ALL = "all"
 
 
@@ -154,8 +153,8 @@ def _joined(groups: Mapping[str, _Group], file: str, problems: Problems) -> Inve
         for name in reversed([name for name in around if name != ALL]):
             merged |= groups[name].own
         merged |= own
-        connection = merged.get(_LOCAL[0])
-        if connection is not None and connection.text == _LOCAL[1]:
+        connection = merged.get("ansible_connection")
+        if connection is not None and connection.text == "local":
             left_out[host] = "ansible_connection is local, so it is not reached by ssh"
             continue
         node = _node(host, merged, tuple(n for n in around if n not in (ALL, "ungrouped")), problems)
@@ -203,9 +202,7 @@ def _node(
     mark = next((m for m, _ in given.values()), Mark(1, 1))
     found = Located(node=MapNode(mark=mark, entries=given), path=(host,), problems=problems)
     node = read(InventoryNode, found, name=host)
-    if node is None:
-        return None
-    return InventoryNode(name=host, address=node.address, user=node.user, port=node.port, groups=groups)
+    return None if node is None else replace(node, groups=groups)
 
 
 def from_ini(text: str, file: str) -> Inventory:

@@ -7,22 +7,12 @@ import re
 from ..errors import RunError, UnavailableError, UsageError
 from ..host import Host
 from ..model.inventory import Inventory, InventoryNode, expand_names
-from ..model.keys import ValueMistake
 
 SECONDS = 60.0
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S*)")
 _UNUSABLE = ("DOWN", "DRAIN", "FAIL", "INVAL", "MAINT", "NOT_RESPONDING", "POWERED_DOWN", "POWER_DOWN")
 """States, or parts of them, in which a node cannot be used now."""
-_FLAGS = {
-    "*": "NOT_RESPONDING",
-    "~": "POWERED_DOWN",
-    "$": "MAINT",
-    "@": "",
-    "#": "",
-    "!": "",
-    "%": "",
-    "-": "",
-}
+_FLAGS = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "$": "MAINT", **dict.fromkeys("@#!%-", "")}
 """States by the character that sinfo appends for them; '' for a state in which a node can be used."""
 
 
@@ -81,11 +71,11 @@ def parse_sinfo(text: str, source: str) -> Inventory:
         try:
             names, state, partition = line.split()
             known = expand_names(names)
-        except (ValueError, ValueMistake) as e:
+        except ValueError as e:
             raise RunError(
                 f"sinfo printed {line[:80]!r}, which is no node with its state", where=source
             ) from e
-        flags = "+".join(_FLAGS.get(c, "") for c in state if c in _FLAGS)
+        flags = "+".join(_FLAGS[c] for c in state if c in _FLAGS)
         for name in known:
             groups.setdefault(name, []).append(partition)
             if why := _unusable(f"{state.rstrip(''.join(_FLAGS)).upper()}+{flags}"):
@@ -97,8 +87,7 @@ def parse_sinfo(text: str, source: str) -> Inventory:
 def _unusable(state: str) -> str:
     """Return why a node in this state cannot be used, with the parts of the state that exclude it; '' if it
     can be used."""
-    flags = {"NOT_RESPONDING": "*" in state}
-    parts = [*state.replace("*", "").upper().split("+"), *(name for name, is_set in flags.items() if is_set)]
+    parts = state.replace("*", "").upper().split("+") + (["NOT_RESPONDING"] if "*" in state else [])
     bad = [part for part in parts if part.startswith(_UNUSABLE)]
     return f"Slurm says {'+'.join(bad)}" if bad else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path as FilePath
 
 from ..errors import InventoryError, Mark
@@ -81,9 +82,7 @@ def _add(found: dict[str, InventoryNode], text: str, mark: Mark, entry: Node, pr
     for name in names:
         if name in found:
             problems.add(mark, at, f"node {name} is named twice")
-        found[name] = InventoryNode(
-            name=name, address=node.address, user=node.user, port=node.port, groups=node.groups
-        )
+        found[name] = replace(node, name=name)
     if len(found) > MOST:
         problems.stop(mark, f"more than {MOST} nodes")
 

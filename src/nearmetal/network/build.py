@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -94,9 +94,9 @@ class Network:
     hub_address: str
     hub_interface: str
     seats: tuple[Seat, ...]
-    read_back: Mapping[str, JsonValue]
+    read_back: Mapping[str, JsonValue] = field(default_factory=dict)
     hub_enter: tuple[str, ...]
-    meters: Mapping[str, NetworkMeter]
+    meters: Mapping[str, NetworkMeter] = field(default_factory=dict)
     emulation: Emulation | None = None
 
     def hub_command(self, argv: Sequence[str]) -> list[str]:
@@ -111,7 +111,7 @@ class Network:
             wanted[self.hub_netns] = {self.hub_interface, *(s.port for s in self.seats if s.port)}
         for netns, interfaces in wanted.items():
             meter = self.meters.get(netns)
-            text = meter.read(("dev",)).get("dev") if meter is not None else None
+            text = meter.read("dev") if meter is not None else None
             gone = sorted(interfaces - device_names(text)) if text is not None else []
             if gone:
                 where = f"attachment {self.attachment}, {Path(netns).name}"

@@ -15,7 +15,6 @@ from ..errors import RunError, UnavailableError
 from ..host import Host, MissingValue
 from ..host.facts.devices import (
     RECORD,
-    SYS,
     DeviceState,
     device_state,
     drop_functions,
@@ -33,7 +32,7 @@ _TIMEOUT = 60.0
 
 
 def allocated(
-    stack: ExitStack, host: Host, wants: Sequence[NetworkRequest], scratch: Path, sys: Path = SYS
+    stack: ExitStack, host: Host, wants: Sequence[NetworkRequest], scratch: Path
 ) -> list[NetworkRequest | UnavailableError]:
     """Select the devices of the machine for the requests whose attachment uses such devices.
 
@@ -50,7 +49,7 @@ def allocated(
             out.append(want)
             continue
         try:
-            found = _devices(stack, host, want, taken, _still_wanted(wants, want, len(out)), scratch, sys)
+            found = _devices(stack, host, want, taken, _still_wanted(wants, want, len(out)), scratch)
         except UnavailableError as e:
             out.append(e)
             continue
@@ -67,7 +66,7 @@ def _still_wanted(wants: Sequence[NetworkRequest], like: NetworkRequest, begin: 
 
 
 def _devices(
-    stack: ExitStack, host: Host, want: NetworkRequest, taken: set[str], wanted: int, scratch: Path, sys: Path
+    stack: ExitStack, host: Host, want: NetworkRequest, taken: set[str], wanted: int, scratch: Path
 ) -> tuple[str, ...]:
     kind = want.attachment.value
     if not host.is_root():
@@ -77,7 +76,7 @@ def _devices(
         )
     named = want.settings.devices
     if want.attachment is Attachment.SRIOV:
-        named = _functions(stack, host, want, wanted, scratch, sys)
+        named = _functions(stack, host, want, wanted, scratch)
     free = [name for name in named if name not in taken]
     found = free[: want.instances]
     if len(found) < want.instances:
@@ -87,7 +86,7 @@ def _devices(
             remedy="name more devices in the environment's network",
         )
     for name in found:
-        state = device_state(host, name, sys)
+        state = device_state(host, name)
         if isinstance(state, MissingValue):
             raise UnavailableError(
                 f"attachment {kind}: {state.reason}",
@@ -98,23 +97,23 @@ def _devices(
 
 
 def _functions(
-    stack: ExitStack, host: Host, want: NetworkRequest, wanted: int, scratch: Path, sys: Path
+    stack: ExitStack, host: Host, want: NetworkRequest, wanted: int, scratch: Path
 ) -> tuple[str, ...]:
     """Return virtual functions of the named devices: those that exist, or as many new ones as needed."""
     found: list[str] = []
     for name in want.settings.devices:
-        most = most_functions(host, name, sys)
+        most = most_functions(host, name)
         if not most:
             raise UnavailableError(
                 f"attachment sriov: {name} has no SR-IOV",
                 remedy="a card with SR-IOV, switched on in its firmware; nearmetal check names them",
             )
-        there = functions(host, name, sys)
+        there = functions(host, name)
         if not there and len(found) < wanted:
             record = scratch / f"{RECORD}{name}"
-            stack.callback(drop_functions, record, sys)
-            there = make_functions(host, name, min(most, wanted - len(found)), record, sys)
-        found += [f for f in there if isinstance(device_state(host, f, sys), DeviceState)]
+            stack.callback(drop_functions, record)
+            there = make_functions(host, name, min(most, wanted - len(found)), record)
+        found += [f for f in there if isinstance(device_state(host, f), DeviceState)]
     return tuple(found)
 
 

@@ -130,7 +130,7 @@ def _network(request: Json, own: NamespaceSockets, meters: Meters) -> Json:
         found = {}
         for name, place in places.items():
             step.now(f"reading back {name}")
-            enter(place)
+            join(place.fd)
             if name in request["forwarding"]:
                 write_sysctl("ip_forward", "1")
             interface = request["report"][name]
@@ -140,14 +140,9 @@ def _network(request: Json, own: NamespaceSockets, meters: Meters) -> Json:
     except (NetlinkError, OSError, LookupError) as e:
         return {"error": f"{step.what}: {e.args[1] if len(e.args) > 1 else e}", "kind": step.kind}
     finally:
-        enter(own)
+        join(own.fd)
         for place in places.values():
             place.close()
-
-
-def enter(place: NamespaceSockets) -> None:
-    """Move this process into the namespace."""
-    join(place.fd)
 
 
 def make_link(
@@ -255,7 +250,7 @@ def _give_back(device: Json) -> str:
                 for index in place.ip.link_lookup(ifname=device["name"]):
                     place.ip.link("set", index=index, net_ns_fd=own.fd)
             finally:
-                enter(own)
+                join(own.fd)
                 place.close()
         index = own.index(device["name"])
         own.ip.link(

@@ -13,7 +13,8 @@ otherwise a relay (nm-box relay)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from ipaddress import IPv4Interface
 
 from ..model.study import NodeLink
@@ -35,20 +36,6 @@ BURST = 16 << 10
 _WIRE = {"tso": False, "gso": False, "gro": False, "tx": False}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Nodes:
-    """Emulated nodes of a network.
-
-    places: names of the nodes.
-    addresses: address of each node's bridge.
-    link: properties of each node's link.
-    """
-
-    places: tuple[str, ...]
-    addresses: tuple[IPv4Interface, ...]
-    link: NodeLink
-
-
 def node_places(count: int, *, bare: bool) -> tuple[str, ...]:
     """Return the names of the nodes.
 
@@ -64,25 +51,29 @@ def switch_port(node: int) -> str:
     return f"link{node}"
 
 
-def emulated_nodes(f: Frame, nodes: Nodes, *, switched: bool = False) -> Topology:
+def emulated_nodes(
+    f: Frame, nodes: Mapping[str, IPv4Interface], link: NodeLink, *, switched: bool
+) -> Topology:
     """Return the topology of emulated nodes.
 
     f.seats: seats of containers, node by node; empty if the nodes are bare.
     f.mode: mode of macvlan if the seats are macvlan links; None if they are ends of veth pairs.
+    nodes: address of each node's bridge, by name of the node.
+    link: properties of each node's link.
     switched: whether the pairs end in an Open vSwitch of each node, which is made later (switch_ports()).
     """
     links = [Link(at=SWITCH, name=BRIDGE, kind="bridge")]
-    for i, (place, address) in enumerate(zip(nodes.places, nodes.addresses, strict=True)):
+    for i, (place, address) in enumerate(nodes.items()):
         links.append(Link(at=place, name=BRIDGE, kind="bridge", mtu=f.settings.mtu, address=str(address)))
-        links += f.pair(_end(f, nodes.link, SWITCH, switch_port(i)), _end(f, nodes.link, place, UPLINK))
-    each = len(f.seats) // len(nodes.places)
+        links += f.pair(_end(f, link, SWITCH, switch_port(i)), _end(f, link, place, UPLINK))
+    places, each = tuple(nodes), len(f.seats) // len(nodes)
     inner: list[Link] = []
     if f.mode is not None or switched:
-        for place in nodes.places:
+        for place in places:
             slot = replace(f.inner(place, SLOT, "veth"), master=BRIDGE)
             inner += f.pair(slot, f.inner(place, DEVICE, "end"))
     for i, _ in enumerate(f.seats):
-        place = nodes.places[i // each]
+        place = places[i // each]
         if f.mode is not None:
             stacked = replace(f.own(i, "macvlan"), over=DEVICE, made_at=place)
             inner.append(replace(stacked, options={"macvlan_mode": f.mode}))
@@ -90,11 +81,11 @@ def emulated_nodes(f: Frame, nodes: Nodes, *, switched: bool = False) -> Topolog
             outer = replace(f.inner(place, port(i), "veth"), master=None if switched else BRIDGE)
             inner += f.pair(outer, f.own(i, "end"))
     return Topology(
-        places=(*nodes.places, SWITCH, *f.seats),
+        places=(*places, SWITCH, *f.seats),
         links=(*links, *(with_checksums(inner) if switched else inner)),
         routes=tuple(r for seat in range(len(f.seats)) for r in f.tuned(seat)),
         report={
-            **dict.fromkeys(nodes.places, BRIDGE),
+            **dict.fromkeys(places, BRIDGE),
             SWITCH: switch_port(0),
             **dict.fromkeys(f.seats, SEAT),
         },

@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..model.environments.network import NetworkSettings, Seat
 from ..model.record import JsonValue
 from ..model.study import Attachment, NodeLink
-from .nodes import Nodes, emulated_nodes, node_places
+from .nodes import emulated_nodes, node_places
 from .shapes import SHAPES, Frame, port
 from .topology import HUB, Topology
 
@@ -194,10 +194,8 @@ def _plan_nodes(number: int, want: NetworkRequest) -> NetworkPlan:
             remedy="fewer instances, or a larger network: subnet: 10.99.0.0/16",
         )
     own = [IPv4Interface(f"{subnet[i + 1]}/{subnet.prefixlen}") for i in range(want.nodes + seats)]
-    nodes = Nodes(
-        places=node_places(want.nodes, bare=bare), addresses=tuple(own[: want.nodes]), link=want.link
-    )
-    names = seat_names(seats)
+    nodes = dict(zip(node_places(want.nodes, bare=bare), own, strict=False))
+    places, names = tuple(nodes), seat_names(seats)
     frame = Frame(
         number=number,
         settings=want.settings,
@@ -211,14 +209,14 @@ def _plan_nodes(number: int, want: NetworkRequest) -> NetworkPlan:
         attachment=want.attachment,
         settings=want.settings,
         mode=mode,
-        topology=emulated_nodes(frame, nodes, switched=want.attachment is Attachment.OVS),
-        hub=nodes.places[0],
+        topology=emulated_nodes(frame, nodes, want.link, switched=want.attachment is Attachment.OVS),
+        hub=places[0],
         hub_address=str(own[0].ip),
-        seat_places=nodes.places if bare else names,
-        addresses=tuple(str(a.ip) for a in (nodes.addresses if bare else frame.addresses)),
+        seat_places=places if bare else names,
+        addresses=tuple(str(a.ip) for a in (nodes.values() if bare else frame.addresses)),
         subnet=str(subnet),
         groups=(range(want.instances),),
-        nodes=nodes.places,
+        nodes=places,
         link=want.link,
     )
 

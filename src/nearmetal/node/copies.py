@@ -52,8 +52,7 @@ def make_scratch(there: Host, scratch: Path) -> None:
         raise UnavailableError(
             "it is the same machine as another node of this run", remedy="name each machine once"
         )
-    if not done.ok:
-        raise RunError(done.failure())
+    done.require()
 
 
 class Copies:
@@ -139,7 +138,7 @@ class Copies:
         """
         if not files:
             return set()
-        sums = "".join(f"{_sum(data)} *{path}\n" for path, data in files)
+        sums = "".join(f"{sha256(data).hexdigest()} *{path}\n" for path, data in files)
         done = self._there.run(["sha256sum", "--check"], timeout=SECONDS, stdin=sums, env={"LC_ALL": "C"})
         answers = done.stdout.splitlines()
         if len(answers) != len(files):
@@ -163,7 +162,3 @@ def _still(path: Path, data: bytes) -> bool:
         return path.read_bytes() == data
     except OSError:
         return False
-
-
-def _sum(data: bytes) -> str:
-    return sha256(data).hexdigest()

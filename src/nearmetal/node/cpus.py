@@ -44,10 +44,13 @@ def cpus_over_nodes(place: Placement, usable: Sequence[Sequence[int]]) -> tuple[
     )
 
 
-def cpus_of_instance(place: Placement, usable: Sequence[int], number: int) -> tuple[int, ...]:
-    """Return the CPUs of all ranks of one instance."""
-    ranks = cpus_of_ranks(place, usable)[number * place.tasks : (number + 1) * place.tasks]
-    return tuple(sorted({cpu for cpus in ranks for cpu in cpus}))
+def cpus_of_instance(place: Placement, ranks: Sequence[Sequence[int]], number: int) -> tuple[int, ...]:
+    """Return the CPUs of all ranks of one instance.
+
+    ranks: CPUs of each rank of the placement.
+    """
+    own = ranks[number * place.tasks : (number + 1) * place.tasks]
+    return tuple(sorted({cpu for cpus in own for cpu in cpus}))
 
 
 def vcpus_of(

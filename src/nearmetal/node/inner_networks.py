@@ -42,9 +42,7 @@ def inner_network(arm: Arm, label: str) -> Network | None:
         hub_address=plan.hub_address,
         hub_interface=plan.hub_interface,
         seats=plan.seats(paths),
-        read_back={},
         hub_enter=("nsenter", f"--net={paths[HUB]}", "--"),
-        meters={},
     )
 
 

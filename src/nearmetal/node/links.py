@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from ..environments import Tools
 from ..host import REPORT_FD, Host, cgroups
-from ..host.processes.running import running_helper
+from ..host.processes.running import await_true, running_helper
 from ..model.record import JsonValue
 from ..network.build import Emulation, Holder, Network
 
@@ -41,13 +40,13 @@ class Relay:
         had = self.statistics.stat().st_size
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGUSR1)
-        end = time.monotonic() + ANSWER
-        while time.monotonic() < end:
-            lines = self.statistics.read_bytes()[had:].splitlines(keepends=True)
-            if lines and lines[-1].endswith(b"\n"):
-                return dict(json.loads(lines[-1]))
-            time.sleep(0.001)
-        return {}
+
+        def answer() -> bytes:
+            return self.statistics.read_bytes()[had:]
+
+        if not await_true(lambda: answer().endswith(b"\n"), ANSWER, every=0.001):
+            return {}
+        return dict(json.loads(answer().splitlines()[-1]))
 
 
 @dataclass(frozen=True, kw_only=True)

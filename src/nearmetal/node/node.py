@@ -23,10 +23,9 @@ from ..model.environments.image import HOST
 from ..model.record import JsonValue
 from ..model.study import Arm, Reach, Storage, Study, Transport
 from ..network.build import Network, build_networks
-from ..network.plan import NetworkRequest
 from .arms.instances import Instances
 from .arms.kept_groups import KeptGroups, kept_groups
-from .arms.seats import prepare_seats, slot
+from .arms.seats import prepare_seats, slot, with_aa
 from .bases import guest_bases
 from .cpus import cpus_of_instance, cpus_of_ranks, cpus_over_nodes, vcpus_of
 from .inner_networks import inner_network
@@ -111,11 +110,8 @@ class Node:
     def instance_cpus(self, arm: Arm, number: int) -> tuple[int, ...]:
         """Return the CPUs of the ranks of one instance of an arm, by their numbers on the machine where the
         instance runs."""
-        if self.real is not None:
-            tasks = arm.placement.tasks
-            own = self.cpus(arm)[number * tasks : (number + 1) * tasks]
-            return tuple(sorted({cpu for cpus in own for cpu in cpus}))
-        return cpus_of_instance(arm.placement, self.machine.cpus, number)
+        ranks = cpus_of_ranks(arm.placement, self.machine.cpus) if self.real is None else self.cpus(arm)
+        return cpus_of_instance(arm.placement, ranks, number)
 
     def network_of(self, arm: str, *, aa: bool) -> Network | None:
         """Return the network of an arm, or of its A/A arm; None if the arm uses the network of its machine.
@@ -166,17 +162,6 @@ def sweep(progress: Progress, label: str | None = None) -> None:
             progress.note(f"left by a killed run, and still there: {e.what}")
     if removed:
         progress.note(f"removed what a killed run had left: {', '.join(sorted(removed))}")
-
-
-def _wanted_networks(arms: Mapping[str, Arm], first_baseline: str) -> dict[tuple[str, bool], NetworkRequest]:
-    wanted: dict[tuple[str, bool], NetworkRequest] = {}
-    for arm in arms.values():
-        want = wanted_by(arm)
-        if want is not None:
-            wanted[arm.name, False] = want
-            if arm.environment.name == first_baseline:
-                wanted[arm.name, True] = want
-    return wanted
 
 
 @contextmanager
@@ -236,7 +221,11 @@ def open_node(
         tools = [found.tools for found in software.values()]
         real = stack.enter_context(real_nodes(machine, study, tools, scratch, label, progress, force=force))
         bases = guest_bases(machine, study, backends, software, stack, progress)
-        wanted = _wanted_networks(arms, study.design.baselines[0])
+        wanted = {
+            (arm.name, aa): want
+            for arm, aa in with_aa(arms.values(), study.design.baselines[0])
+            if (want := wanted_by(arm)) is not None
+        }
         networks: dict[tuple[str, bool], Network] = {}
         groups = dict[str, Path]()
         links: Links | None = None

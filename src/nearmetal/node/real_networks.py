@@ -24,6 +24,7 @@ from ..network.build import Network
 from ..network.plan import labelled, seat_names
 from ..network.shapes import SEAT, VXLAN_PORT
 from ..network.topology import HUB
+from .arms.seats import with_aa
 from .lock_there import living_there
 from .real_addresses import SECONDS, Attached, Ends, command, plan_ends, require_free, require_unanswered
 
@@ -46,6 +47,7 @@ _END = """
 ip -n "$ns" address add "$address" dev eth0
 ip -n "$ns" link set dev eth0 alias "$label" up
 """
+_DELETE = 'PATH=$PATH:/usr/sbin:/sbin; [ ! -e "/run/netns/$1" ] || ip netns delete "$1"'
 _MACVLAN = 'ip link add link "$parent" name eth0 netns "$ns" type macvlan mode bridge'
 _VXLAN = f"""
 ip link add name eth0 netns "$ns" type vxlan id "$number" dev "$parent" local "$own" dstport {VXLAN_PORT}
@@ -121,13 +123,11 @@ def real_networks(
 
     Raises UnavailableError, which names the machine, if a network cannot be made there, and UsageError.
     """
-    first = study.design.baselines[0]
-    wanted: dict[tuple[str, bool], Arm] = {}
-    for arm in study.arms():
-        if arm.environment.attachment.seated:
-            wanted[arm.name, False] = arm
-            if arm.environment.name == first:
-                wanted[arm.name, True] = arm
+    wanted = {
+        (arm.name, aa): arm
+        for arm, aa in with_aa(study.arms(), study.design.baselines[0])
+        if arm.environment.attachment.seated
+    }
     settings = [arm.environment.network for arm in wanted.values()]
     ends = plan_ends(settings, 1 + len(nodes), number_of(label) % 256) if wanted else ()
     if wanted:
@@ -184,7 +184,6 @@ def make_network(
         seats=seats[1:],
         read_back=facts,
         hub_enter=("nsenter", f"--net={seats[0].netns}", "--"),
-        meters={},
     )
 
 
@@ -330,16 +329,7 @@ def _require_reached(seats: Sequence[Seat], machines: Sequence[Attached], attach
 
 
 def _delete(host: Host, name: str) -> None:
-    host.run(
-        [
-            "sh",
-            "-c",
-            'PATH=$PATH:/usr/sbin:/sbin; [ ! -e "/run/netns/$1" ] || ip netns delete "$1"',
-            "sh",
-            name,
-        ],
-        timeout=SECONDS,
-    )
+    host.run(["sh", "-c", _DELETE, "sh", name], timeout=SECONDS)
 
 
 def reached_by(host: Host, interface: str, nodes: Sequence[tuple[str, Host]]) -> tuple[Attached, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -195,10 +195,9 @@ def compiled_software(
     return Software(image=image, tools=Tools(directory=built.directory), built=built, mpi=mpi)
 
 
-@contextmanager
 def launcher(
     machine: Machine, software: Software, scratch: Path, netns: str, user_namespace: str | None
-) -> Iterator[Instance]:
+) -> AbstractContextManager[Instance]:
     """Start the instance in which the mpirun of an image runs, to start ranks in several instances.
 
     scratch: a directory that it sees, whose name is the beginning of its label.
@@ -209,8 +208,7 @@ def launcher(
     assert software.image is not None
     binds = (scratch, software.tools.directory)
     request = _request(software.image, scratch, "launcher", binds, user_namespace)
-    with in_tree(machine.host, software.tools, request, {}, netns=netns) as instance:
-        yield instance
+    return in_tree(machine.host, software.tools, request, {}, netns=netns)
 
 
 def from_tree(software: Software, agent_line: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from ..environments import Instance, Seat
 from ..errors import RunError, UnavailableError
 from ..host import Host, Process
 from ..host.processes.labelled import LABEL_VARIABLE
+from ..host.processes.running import await_true
 
 PORT = 2222
 START_SECONDS = 60.0
@@ -154,9 +154,9 @@ def ssh_servers(
 
 
 def _await_listening(name: str, process: Process, log: Path) -> None:
-    end = time.monotonic() + START_SECONDS
-    while "Server listening" not in (output := log.read_text(errors="replace")):
-        if process.poll() is not None or time.monotonic() > end:
-            words = "; ".join(output.strip().splitlines()[-2:]) or "no output"
-            raise RunError(f"no sshd in {name}: {words[:300]}", remedy=_REMEDY)
-        time.sleep(0.002)
+    def output() -> str:
+        return log.read_text(errors="replace")
+
+    if not await_true(lambda: "Server listening" in output(), START_SECONDS, process, every=0.002):
+        words = "; ".join(output().strip().splitlines()[-2:]) or "no output"
+        raise RunError(f"no sshd in {name}: {words[:300]}", remedy=_REMEDY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ..environments import Backend, Instance, InstanceRequest
@@ -28,23 +28,6 @@ FILE_SYSTEMS: Mapping[StorageKind, frozenset[str]] = {
 }
 """Types of file system that an instance may see at its storage, by kind of storage. Any type is allowed for
 the other kinds."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MountedStorage:
-    """Storage as an instance sees it.
-
-    device: 'major:minor'.
-    source: the mounted device or file system, as the kernel names it.
-    """
-
-    path: str
-    filesystem: str
-    source: str
-    device: str
-
-    def as_json(self) -> dict[str, JsonValue]:
-        return {**asdict(self)}
 
 
 @contextmanager
@@ -96,9 +79,9 @@ def make_inside(host: Host, instances: Sequence[Instance], own: Sequence[Volume]
             _run(host, instance, "mkdir", "-p", "-m", "755", str(v.path))
 
 
-def look(host: Host, instance: Instance, v: Volume, storage: Storage) -> MountedStorage:
+def look(host: Host, instance: Instance, v: Volume, storage: Storage) -> dict[str, JsonValue]:
     """Check the storage of an instance from inside: its file system, and that it can be written, synchronised
-    and read.
+    and read. Returns mounted_at() of it.
 
     Raises TrialFailedError.
     """
@@ -110,20 +93,29 @@ def look(host: Host, instance: Instance, v: Volume, storage: Storage) -> Mounted
         raise TrialFailedError(f"storage {v.path}: {CHECKED} bytes were written and {size} read")
     found = mounted_at(_run(host, instance, "cat", "/proc/self/mountinfo"), v.path)
     wanted = FILE_SYSTEMS.get(storage.kind)
-    if wanted is not None and found.filesystem not in wanted:
+    if wanted is not None and found["filesystem"] not in wanted:
         raise TrialFailedError(
-            f"storage {storage.kind} at {v.path} is a {found.filesystem} inside, not {' or '.join(wanted)}"
+            f"storage {storage.kind} at {v.path} is a {found['filesystem']} inside, not {' or '.join(wanted)}"
         )
     return found
 
 
-def mounted_at(mountinfo: str, path: Path) -> MountedStorage:
-    """Return the mount that contains a path: the last one among those with the longest mount point."""
+def mounted_at(mountinfo: str, path: Path) -> dict[str, JsonValue]:
+    """Return the mount that contains a path: the last one among those with the longest mount point.
+
+    source: the mounted device or file system, as the kernel names it.
+    device: 'major:minor'.
+    """
     around = [mount for mount in parse_mounts(mountinfo) if path.is_relative_to(mount.point)]
     if not around:
         raise TrialFailedError(f"storage {path}: no mount holds it")
     found = max(reversed(around), key=lambda mount: len(Path(mount.point).parts))
-    return MountedStorage(path=str(path), filesystem=found.kind, source=found.source, device=found.device)
+    return {
+        "path": str(path),
+        "filesystem": found.kind,
+        "source": found.source,
+        "device": found.device,
+    }
 
 
 def _run(host: Host, instance: Instance, *argv: str) -> str:

@@ -103,18 +103,18 @@ def storage_found(arm: RunningArm) -> list[JsonValue]:
     storage = arm.environment.storage
     assert storage is not None
     pairs = zip(arm.instances, arm.volumes, strict=True)
-    return [look(arm.node.machine.host, i, v, storage).as_json() for i, v in pairs]
+    return [look(arm.node.machine.host, i, v, storage) for i, v in pairs]
 
 
 def working_directory_found(arm: RunningArm) -> JsonValue:
     """Return the mount that contains the working directory of the user's own programs, as the first instance
-    sees it: MountedStorage.as_json, or 'unavailable: <reason>'."""
+    sees it: mounted_at(), or 'unavailable: <reason>'."""
     done = _inside(arm.node, arm.instances[0])(["cat", "/proc/self/mountinfo"])
     if not done.ok:
         return f"unavailable: {done.failure()}"
     own = any(w.own_directory for w in arm.node.study.commands)
     directory = arm.trial.work if own and arm.trial.work is not None else Path.cwd()
-    return mounted_at(done.stdout, directory).as_json()
+    return mounted_at(done.stdout, directory)
 
 
 def limits_found(arm: RunningArm) -> JsonValue:

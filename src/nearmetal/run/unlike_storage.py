@@ -37,7 +37,7 @@ def unlike_storage(
     baseline are on a disk, or vice versa.
 
     writes: by arm and workload, the bytes that the programs wrote to disks in the rehearsal.
-    mounts: by arm, the mount that contains the working directory: MountedStorage.as_json.
+    mounts: by arm, the mount that contains the working directory: node.storage.mounted_at().
 
     A tmpfs that the study requests as storage is accepted for a program that refers to the storage.
     """

@@ -26,17 +26,26 @@ def metric_value(metric: MetricSpec, text: str) -> float:
     Raises NoNumber if there is none.
     """
     try:
-        return _by_regex(metric.regex, text, metric.scale) if metric.regex else _by_path(metric, text)
+        return number_by(metric.regex, text, metric.scale) if metric.regex else _by_path(metric, text)
     except NoNumber as e:
         raise NoNumber(f"metric '{metric.name}': {e}") from e
 
 
-def number_by(regex: str, text: str) -> float:
-    """Return the number that the only group of a regular expression matches in the text.
+def number_by(regex: str, text: str, scale: float = 1.0) -> float:
+    """Return the number that the only group of a regular expression matches in the text, multiplied by scale.
 
     Raises NoNumber if there is none.
     """
-    return _by_regex(regex, text, 1.0)
+    try:
+        found = search(regex, text)
+    except TimeoutError as e:
+        raise NoNumber(too_long(regex)) from e
+    if found is None or found.group is None:
+        raise NoNumber(f"the output holds nothing like {regex}; {ending(text)}")
+    if found.cut:
+        hint = "; a decimal comma? set LC_ALL: C in its env" if "," in found.cut else ""
+        raise NoNumber(f"{regex} takes {found.group!r} out of {found.cut!r}{hint}")
+    return _number(found.group, scale)
 
 
 def ending(text: str) -> str:
@@ -48,19 +57,6 @@ def ending(text: str) -> str:
 def too_long(regex: str) -> str:
     """Return the message for a search that took too long."""
     return f"searching for {regex} took longer than {LIMIT:g} s; let fewer parts of it match the same text"
-
-
-def _by_regex(regex: str, text: str, scale: float) -> float:
-    try:
-        found = search(regex, text)
-    except TimeoutError as e:
-        raise NoNumber(too_long(regex)) from e
-    if found is None or found.group is None:
-        raise NoNumber(f"the output holds nothing like {regex}; {ending(text)}")
-    if found.cut:
-        hint = "; a decimal comma? set LC_ALL: C in its env" if "," in found.cut else ""
-        raise NoNumber(f"{regex} takes {found.group!r} out of {found.cut!r}{hint}")
-    return _number(found.group, scale)
 
 
 def _by_path(metric: MetricSpec, text: str) -> float:

@@ -8,19 +8,14 @@ have children. Version 1 is used if cpu, cpuacct, cpuset and memory have hierarc
 
 from .limits import (
     DEFAULT_PERIOD_US,
-    SHORTEST_US,
     GroupLimits,
     create,
-    quota_us,
     read_back,
-    settings,
-    unified_weight,
 )
 from .parents import (
     Parents,
     at_the_top,
     directories,
-    find_parents,
     freezer,
     inside_own_group,
     machine_parents,
@@ -32,4 +27,4 @@ from .parents import (
     thaw,
     unified_beside_version1,
 )
-from .processes import kill_members, members, remove, remove_empty, take, unique, with_children
+from .processes import kill_members, members, remove, take, unique, with_children

@@ -43,15 +43,13 @@ CGROUP_FILES: Mapping[str, tuple[str, ...]] = {
 def cgroup_paths(cgroups: Mapping[str, Path]) -> dict[str, str]:
     """Return the paths of an instance's counter files, by file name.
 
-    cgroups: directory by controller of version 1 ('cpuacct' may be joined: 'cpu,cpuacct'), or {'unified':
-        directory}.
+    cgroups: directory by controller of version 1, or {'unified': directory}.
     """
     found: dict[str, str] = {}
-    for controllers, directory in cgroups.items():
-        for controller in controllers.split(","):
-            for name in CGROUP_FILES.get(controller, ()):
-                name = _with_groups_below(directory.parent, name) if controller == "blkio" else name
-                found[name] = f"{directory}/{name}"
+    for controller, directory in cgroups.items():
+        for name in CGROUP_FILES.get(controller, ()):
+            name = _with_groups_below(directory.parent, name) if controller == "blkio" else name
+            found[name] = f"{directory}/{name}"
     return found
 
 

@@ -43,18 +43,18 @@ class DeviceState:
     up: bool
 
 
-def device_state(host: Host, name: str, sys: Path = SYS) -> DeviceState | MissingValue:
+def device_state(host: Host, name: str) -> DeviceState | MissingValue:
     """Return the settings of a device; MissingValue with the reason if a run may not take the device.
 
     A run may not take a device that does not exist, carries routes or IPv6 addresses, or is part of a bridge
     or bond.
     """
-    flags = _number(host, name, "flags", sys)
+    flags = _number(host, name, "flags")
     if flags is None:
         return MissingValue(f"there is no network device {name}")
-    if flags & _LOOPBACK or _number(host, name, "type", sys) != _ETHERNET:
+    if flags & _LOOPBACK or _number(host, name, "type") != _ETHERNET:
         return MissingValue(f"{name} is no Ethernet device")
-    if not isinstance(host.read(_path(name, "master/ifindex", sys)), MissingValue):
+    if not isinstance(host.read(_path(name, "master/ifindex")), MissingValue):
         return MissingValue(f"{name} is in use: it is part of a bridge or bond")
     used = [str(network) for device, network in ipv4_routes(host) if device == name]
     used += [address for device, address in _ipv6_addresses(host) if device == name]
@@ -62,9 +62,9 @@ def device_state(host: Host, name: str, sys: Path = SYS) -> DeviceState | Missin
         return MissingValue(f"{name} is in use: {', '.join(used[:3])} by it")
     return DeviceState(
         name=name,
-        alias=text_of(host, _path(name, "ifalias", sys)).strip(),
-        mtu=_number(host, name, "mtu", sys) or 1500,
-        queue_length=_number(host, name, "tx_queue_len", sys) or 0,
+        alias=text_of(host, _path(name, "ifalias")).strip(),
+        mtu=_number(host, name, "mtu") or 1500,
+        queue_length=_number(host, name, "tx_queue_len") or 0,
         up=bool(flags & _UP),
     )
 
@@ -74,13 +74,13 @@ def names(host: Host) -> tuple[str, ...]:
     return tuple(sorted(device_names(text_of(host, "/proc/net/dev").encode())))
 
 
-def free_hardware(host: Host, sys: Path = SYS) -> tuple[str, ...]:
+def free_hardware(host: Host) -> tuple[str, ...]:
     """Return the names of the hardware network devices that a run may take, because nothing uses them."""
     return tuple(
         name
         for name in names(host)
-        if not isinstance(host.read(_path(name, "device/uevent", sys)), MissingValue)
-        and isinstance(device_state(host, name, sys), DeviceState)
+        if not isinstance(host.read(_path(name, "device/uevent")), MissingValue)
+        and isinstance(device_state(host, name), DeviceState)
     )
 
 
@@ -100,13 +100,13 @@ def _ipv6_addresses(host: Host) -> Iterator[tuple[str, str]]:
             yield device, address
 
 
-def _path(name: str, attribute: str, sys: Path) -> str:
-    return str(sys / "class/net" / name / attribute)
+def _path(name: str, attribute: str) -> str:
+    return str(SYS / "class/net" / name / attribute)
 
 
-def _number(host: Host, name: str, attribute: str, sys: Path) -> int | None:
+def _number(host: Host, name: str, attribute: str) -> int | None:
     try:
-        return int(text_of(host, _path(name, attribute, sys)).strip(), 0)
+        return int(text_of(host, _path(name, attribute)).strip(), 0)
     except ValueError:
         return None
 
@@ -114,60 +114,60 @@ def _number(host: Host, name: str, attribute: str, sys: Path) -> int | None:
 # --- SR-IOV ------------------------------------------------------------------------------------------------
 
 
-def most_functions(host: Host, name: str, sys: Path = SYS) -> int:
+def most_functions(host: Host, name: str) -> int:
     """Return the largest number of virtual functions of a device; 0 if it has no SR-IOV."""
-    return _number(host, name, "device/sriov_totalvfs", sys) or 0
+    return _number(host, name, "device/sriov_totalvfs") or 0
 
 
-def physical_functions(host: Host, sys: Path = SYS) -> tuple[str, ...]:
+def physical_functions(host: Host) -> tuple[str, ...]:
     """Return the machine's devices with SR-IOV."""
-    return tuple(name for name in names(host) if most_functions(host, name, sys))
+    return tuple(name for name in names(host) if most_functions(host, name))
 
 
-def functions(host: Host, name: str, sys: Path = SYS) -> tuple[str, ...]:
+def functions(host: Host, name: str) -> tuple[str, ...]:
     """Return the network devices of a device's virtual functions, in the order of the functions' numbers.
 
     Functions that belong to another namespace or to a virtual machine are missing.
     """
     every = names(host)
     out = []
-    for number in range(_number(host, name, "device/sriov_numvfs", sys) or 0):
+    for number in range(_number(host, name, "device/sriov_numvfs") or 0):
         below = f"device/virtfn{number}/net"
         out += [
             other
             for other in every
-            if not isinstance(host.read(_path(name, f"{below}/{other}/ifindex", sys)), MissingValue)
+            if not isinstance(host.read(_path(name, f"{below}/{other}/ifindex")), MissingValue)
         ]
     return tuple(out)
 
 
-def make_functions(host: Host, name: str, count: int, record: Path, sys: Path = SYS) -> tuple[str, ...]:
+def make_functions(host: Host, name: str, count: int, record: Path) -> tuple[str, ...]:
     """Enable virtual functions of a device that has none, and return the names of their network devices.
 
     record: file of the run that stores the earlier number for drop_functions().
 
     Raises RunError.
     """
-    record.write_text(f"{_number(host, name, 'device/sriov_numvfs', sys) or 0}\n")
+    record.write_text(f"{_number(host, name, 'device/sriov_numvfs') or 0}\n")
     try:
-        Path(_path(name, "device/sriov_numvfs", sys)).write_text(f"{count}\n")
+        Path(_path(name, "device/sriov_numvfs")).write_text(f"{count}\n")
     except OSError as e:
         raise RunError(f"{name}: {count} virtual functions were refused: {e.strerror}") from e
-    if not await_true(lambda: len(functions(host, name, sys)) >= count, _APPEARS, every=0.05):
+    if not await_true(lambda: len(functions(host, name)) >= count, _APPEARS, every=0.05):
         raise RunError(
             f"{name}: its virtual functions have no network devices",
             remedy="load the driver of the virtual functions",
         )
     time.sleep(_SETTLES)
-    return functions(host, name, sys)
+    return functions(host, name)
 
 
-def drop_functions(record: Path, sys: Path = SYS) -> None:
+def drop_functions(record: Path) -> None:
     """Restore the number of virtual functions from before make_functions(); harmless if that is done already.
 
     Raises OSError.
     """
     if record.exists():
         name = record.name.removeprefix(RECORD)
-        Path(_path(name, "device/sriov_numvfs", sys)).write_text(record.read_text())
+        Path(_path(name, "device/sriov_numvfs")).write_text(record.read_text())
         record.unlink()

@@ -13,7 +13,7 @@ from ...host import Host
 from ...host.counters.files import CounterFiles, cgroup_paths
 from ...model.environments.image import HOST
 from ...model.study import Arm, Limits, Study
-from .seats import hostname, slot
+from .seats import hostname, slot, with_aa
 
 HELD_INSTANCES = 16
 """The counter files stay open for up to this many instances. A process may open 1024 files, and an instance
@@ -54,13 +54,11 @@ def kept_groups(
     if any(w.event for w in study.workloads):
         return {}
     made: dict[str, Mapping[str, Path]] = {}
-    for name, arm in arms.items():
+    for arm, aa in with_aa(arms.values(), study.design.baselines[0]):
         backend = backends[arm.environment.backend]
         if isinstance(backend, Accounted) and _only_accounted(arm):
-            again = arm.environment.name == study.design.baselines[0]
-            for aa in (False, True) if again else (False,):
-                for request in _requests(arm, f"{label}-{slot(arms, name, aa)}", scratch):
-                    made[request.label] = stack.enter_context(backend.accounts(request))
+            for request in _requests(arm, f"{label}-{slot(arms, arm.name, aa)}", scratch):
+                made[request.label] = stack.enter_context(backend.accounts(request))
     held = len(made) <= HELD_INSTANCES
     found = {
         own: KeptGroups(groups=groups, files=CounterFiles(host, cgroup_paths(groups), held=held))

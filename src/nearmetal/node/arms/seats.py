@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,6 +17,15 @@ def slot(arms: Iterable[str], arm: str, aa: bool) -> str:
     """Return a short name of an arm for labels and host names: its number among the arms, with r for the A/A
     arm."""
     return f"{list(arms).index(arm)}{'r' if aa else ''}"
+
+
+def with_aa(arms: Iterable[Arm], first_baseline: str) -> Iterator[tuple[Arm, bool]]:
+    """Yield (arm, whether it is the A/A arm): each arm, and after it the A/A arm if the arm is one of the
+    first baseline."""
+    for arm in arms:
+        yield arm, False
+        if arm.environment.name == first_baseline:
+            yield arm, True
 
 
 def hostname(own: str) -> str:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ...environments import Instance
 from ...environments.contract import FIRST_COMMAND
@@ -171,19 +171,16 @@ def _raise_first(workers: Sequence[_Worker]) -> None:
             raise worker.error
 
 
-@dataclass
 class _Ends:
     """A thread that records when the first processes of instances end. It watches their pidfds.
 
     Raises TrialFailedError if one has already ended.
     """
 
-    instances: Sequence[Instance]
-    _at: list[float] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
+    def __init__(self, instances: Sequence[Instance]) -> None:
+        self._at: list[float] = []
         self._fds: list[int] = []
-        for instance in self.instances:
+        for instance in instances:
             with contextlib.suppress(ProcessLookupError):
                 self._fds.append(os.pidfd_open(instance.pid))
                 if not wait_readable(self._fds[-1], 0):

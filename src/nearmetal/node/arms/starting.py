@@ -141,10 +141,9 @@ def guest_around(trial: Trial, surroundings: Surroundings) -> Iterator[Surroundi
         yield surroundings
         return
     environment = next(e for e in node.study.environments if e.name == name)
-    lone = Attachment.NONE if environment.attachment.seated else environment.attachment
     request = replace(
         _request(trial, 0, name="guest"),
-        environment=replace(environment, attachment=lone),
+        environment=without_seat(environment),
         cpus=node.machine_cpus(arm, 0),
         seat=None,
         binds=(),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ...environments import Backend, Tools
+from ...environments import Backend, Tools, Unavailable
 from ...environments.contract import UserNetworked
 from ...environments.holder import user_namespace_holder
 from ...errors import NearmetalError, UnavailableError
@@ -22,25 +22,8 @@ from ...network.plan import NetworkRequest
 NEEDS_CARD = "a card with SR-IOV, switched on in its firmware (lspci -v: Single Root I/O Virtualization)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttachmentCheck:
-    """Whether an attachment can be built here.
-
-    works: whether the test build succeeded.
-    detail: details of what was built, for example the datapath of Open vSwitch.
-    reason: why it cannot be built.
-    remedy: what the user can do about it.
-    """
-
-    works: bool
-    detail: str = ""
-    reason: str = ""
-    remedy: str = ""
-
-
-_FOR_ROOT = AttachmentCheck(
-    works=False, reason="no user may make the node of its device", remedy="run as root"
-)
+_FOR_ROOT = Unavailable(reason="no user may make the node of its device", remedy="run as root")
+_TAKEN_BY_ROOT = Unavailable(reason="no user may take a device of the machine", remedy="run as root")
 
 
 def wanted_by(arm: Arm) -> NetworkRequest | None:
@@ -90,8 +73,12 @@ def try_networks(
         return (UnavailableError(e.what, remedy=e.remedy),) * len(wants)
 
 
-def check_attachments(host: Host, tools: Tools, backends: Iterable[Backend]) -> dict[str, AttachmentCheck]:
+def check_attachments(
+    host: Host, tools: Tools, backends: Iterable[Backend]
+) -> dict[str, str | Unavailable | UnavailableError]:
     """Check every attachment. Modes are checked separately and named 'macvlan (vepa)'.
+
+    Returns details of what was built, such as the datapath of Open vSwitch, or why it cannot be built.
 
     backends: backends to check for the attachment `user`, which only a backend can build.
     """
@@ -103,14 +90,10 @@ def check_attachments(host: Host, tools: Tools, backends: Iterable[Backend]) -> 
         if a.seated and not a.on_device
         for mode in (a.modes or (None,))
     }
-    out = {a.value: AttachmentCheck(works=True) for a in Attachment if not a.seated}
+    out: dict[str, str | Unavailable | UnavailableError] = {a.value: "" for a in Attachment if not a.seated}
     out[Attachment.USER.value] = _user(host, backends)
     for name, found in zip(wants, try_networks(host, tools, tuple(wants.values())), strict=True):
-        out[name] = (
-            AttachmentCheck(works=False, reason=found.what, remedy=found.remedy)
-            if isinstance(found, UnavailableError)
-            else AttachmentCheck(works=True, detail=_detail(found))
-        )
+        out[name] = found if isinstance(found, UnavailableError) else _detail(found)
     if not host.is_root():
         out |= {name: _FOR_ROOT for name, want in wants.items() if want.attachment is Attachment.MACVTAP}
     return {**out, Attachment.PHYS.value: _phys(host), Attachment.SRIOV.value: _sriov(host)}
@@ -120,38 +103,30 @@ def _detail(network: Network) -> str:
     return f"datapath {network.mode}" if network.attachment is Attachment.OVS else ""
 
 
-def _user(host: Host, backends: Iterable[Backend]) -> AttachmentCheck:
+def _user(host: Host, backends: Iterable[Backend]) -> str | Unavailable:
     found = [b.user_network(host) for b in backends if isinstance(b, UserNetworked)]
     if None in found:
-        return AttachmentCheck(works=True, detail="one guest, which reaches out and is not reached")
-    why = next((f for f in found if f is not None), None)
-    if why is None:
-        return AttachmentCheck(works=False, reason="no backend offers it", remedy="nearmetal list")
-    return AttachmentCheck(works=False, reason=why.reason, remedy=why.remedy)
+        return "one guest, which reaches out and is not reached"
+    none = Unavailable(reason="no backend offers it", remedy="nearmetal list")
+    return next((f for f in found if f is not None), none)
 
 
-def _phys(host: Host) -> AttachmentCheck:
+def _phys(host: Host) -> str | Unavailable:
     if not host.is_root():
-        return AttachmentCheck(
-            works=False, reason="no user may take a device of the machine", remedy="run as root"
-        )
+        return _TAKEN_BY_ROOT
     free = devices.free_hardware(host)
     if free:
-        return AttachmentCheck(works=True, detail=f"free: {', '.join(free)}")
-    return AttachmentCheck(
-        works=False,
+        return f"free: {', '.join(free)}"
+    return Unavailable(
         reason="no network card that is not in use",
         remedy="a further card; or name any other device, such as one end of a veth pair",
     )
 
 
-def _sriov(host: Host) -> AttachmentCheck:
+def _sriov(host: Host) -> str | Unavailable:
     cards = devices.physical_functions(host)
     if not cards:
-        return AttachmentCheck(works=False, reason="no network card with SR-IOV", remedy=NEEDS_CARD)
+        return Unavailable(reason="no network card with SR-IOV", remedy=NEEDS_CARD)
     if not host.is_root():
-        return AttachmentCheck(
-            works=False, reason="no user may take a device of the machine", remedy="run as root"
-        )
-    most = (f"{card}: {devices.most_functions(host, card)} virtual functions" for card in cards)
-    return AttachmentCheck(works=True, detail=", ".join(most))
+        return _TAKEN_BY_ROOT
+    return ", ".join(f"{card}: {devices.most_functions(host, card)} virtual functions" for card in cards)

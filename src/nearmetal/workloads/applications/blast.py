@@ -10,7 +10,7 @@ from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
 from ..reading import number
-from .contract import Application, Invocation, Metric, Needs, Output, Parsed, Place
+from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
 from .json_text import first_object, number_at
 
 #: By program: whether its queries, and its database, are protein sequences.
@@ -145,12 +145,15 @@ class Blast(Application):
         search = number_at(result, "search_s")
         if search is not None and search <= 0:
             search = None
-        reason = "" if search is not None else "nm-blast did not report how long the search took"
         ok, expected, found = None, "", ""
         if choices.word("verify") == "yes":
             ok, expected, found = _verified(result)
         return Parsed(
-            metrics=(Metric(name="search", unit="s", better=Better.LOWER, value=search, reason=reason),),
+            metrics=metrics_of(
+                self.metrics(choices),
+                {"search": search},
+                lambda _: "nm-blast did not report how long the search took",
+            ),
             ok=ok,
             expected=expected,
             found=found,

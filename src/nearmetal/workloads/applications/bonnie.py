@@ -9,7 +9,7 @@ from ...model.record import TOO_FAST_TO_MEASURE, JsonValue
 from ...model.study import IDS, Better
 from ..parameter import AUTO, Choices, Kind, Parameter
 from ..reading import LONGEST_LINE, number
-from .contract import Application, Invocation, Metric, Needs, Output, Parsed, Place
+from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
 from .several import cache_sentence, file_size
 
 MIB = 1 << 20
@@ -125,21 +125,18 @@ class Bonnie(Application):
         )
 
     def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
-        fields = _fields(output.stdout)
+        fields, named = _fields(output.stdout), self.metrics(choices)
         size = file_size(choices, place)
         facts: dict[str, JsonValue] = {"size": size, "meets": _meets(choices, size, place.memory)}
         if fields is None:
             errors = [line.strip() for line in output.stderr.splitlines() if line.startswith("Can't")]
             missing = errors[0][:200] if errors else "the output holds no line of bonnie++'s results"
-        else:
-            missing = ""
-            facts["version"] = fields[1][:20]
-            facts["cpu"] = _cpu(fields)
-            facts["longest"] = _longest(fields)
-        return Parsed(
-            metrics=tuple(_metric(entry, fields, missing) for entry in self.metrics(choices)),
-            facts=facts,
-        )
+            return Parsed(metrics=metrics_of(named, {}, lambda _: missing), facts=facts)
+        facts["version"] = fields[1][:20]
+        facts["cpu"] = _cpu(fields)
+        facts["longest"] = _longest(fields)
+        values = {name: _value(name, fields) for name, *_ in named}
+        return Parsed(metrics=metrics_of(named, values, lambda name: _unusable(name, fields)), facts=facts)
 
 
 def _characters(choices: Choices) -> tuple[str, ...]:
@@ -161,21 +158,19 @@ def _fields(text: str) -> list[str] | None:
     return None
 
 
-def _metric(entry: tuple[str, str, Better], fields: list[str] | None, missing: str) -> Metric:
-    name, unit, better = entry
-    value, reason = (None, missing) if fields is None else _value(name, fields)
-    return Metric(name=name, unit=unit, better=better, value=value, reason=reason)
-
-
-def _value(name: str, fields: list[str]) -> tuple[float | None, str]:
-    """Return the value in base units, or None and the reason."""
+def _value(name: str, fields: list[str]) -> float | None:
+    """Return the value in base units; None if there is no positive one."""
     at, _, scale, _ = COLUMNS[name]
-    if fields[at] == TOO_FAST:
-        return None, f"{name} needs a larger size: {TOO_FAST_TO_MEASURE}"
     value = number(fields[at])
-    if value is None or value <= 0:
-        return None, f"{name}: {fields[at][:40]!r} is not a positive number"
-    return value * scale, ""
+    return None if value is None or value <= 0 else value * scale
+
+
+def _unusable(name: str, fields: list[str]) -> str:
+    """Return why a metric has no value."""
+    at, *_ = COLUMNS[name]
+    if fields[at] == TOO_FAST:
+        return f"{name} needs a larger size: {TOO_FAST_TO_MEASURE}"
+    return f"{name}: {fields[at][:40]!r} is not a positive number"
 
 
 def _cpu(fields: list[str]) -> dict[str, JsonValue]:

@@ -3,13 +3,13 @@ cache."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...model.record import JsonValue
 from ...model.study import Better
 from ..parameter import AUTO, Choices, Kind, Parameter
-from .contract import Application, Invocation, Metric, Needs, Output, Parsed, Place
+from .contract import Application, Invocation, Metric, Needs, Output, Parsed, Place, metrics_of
 from .fio_jobs import MOST_BLOCK, PATTERNS, FioJob, jobs, read_blocks
 from .json_text import at_path, first_object, number_at
 from .several import cache_sentence, file_size
@@ -182,14 +182,14 @@ def _value(job: Mapping[str, JsonValue] | None, *path: str) -> float | None:
     return value if value is not None and value > 0 else None
 
 
-def _read(job: FioJob, found: Mapping[str, JsonValue] | None, output: Output) -> Iterator[Metric]:
+def _read(job: FioJob, found: Mapping[str, JsonValue] | None, output: Output) -> tuple[Metric, ...]:
     side = job.operation
     speed = _value(found, side, "bw_bytes" if PATTERNS[job.rw][0] == "sequential" else "iops")
     latencies = [_value(found, side, "lat_ns", "percentile", p) for p in PERCENTILES.values()]
     values = (speed, *(None if ns is None else ns / 1e9 for ns in latencies))
-    for (name, unit, better), value in zip(_metrics(job), values, strict=True):
-        reason = "" if value is not None else _missing(job, found, output)
-        yield Metric(name=name, unit=unit, better=better, value=value, reason=reason)
+    named = _metrics(job)
+    by_name = {name: value for (name, *_), value in zip(named, values, strict=True)}
+    return metrics_of(named, by_name, lambda _: _missing(job, found, output))
 
 
 def _missing(job: FioJob, found: Mapping[str, JsonValue] | None, output: Output) -> str:

@@ -61,11 +61,9 @@ class Mitgcm(Application):
         )
 
     def problem(self, choices: Choices, place: Place) -> str | None:
-        for key in ("executable", "run"):
+        for key, what in (("executable", "mitgcmuv as you built it"), ("run", "its run directory")):
             if not choices.word(key).startswith("/"):
-                return f"{key} is an absolute path, of " + (
-                    "mitgcmuv as you built it" if key == "executable" else "its run directory"
-                )
+                return f"{key} is an absolute path, of {what}"
         if choices.word("mpi") == "no" and place.ranks > 1 and place.tasks != place.ranks:
             return "without MPI it runs in one instance; write mpi: yes, or take a placement of one"
         if _expected_theta(choices) is None and choices.word("theta") != "any":

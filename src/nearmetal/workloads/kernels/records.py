@@ -11,12 +11,7 @@ from .contract import Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind
 
 
 def _keys(choices: Choices, _: KernelSetting) -> Mapping[str, str | int]:
-    return {
-        "record": int(choices.values["record"]),
-        "file": int(choices.values["file"]),
-        "files": int(choices.values["files"]),
-        "checkpoint": int(choices.values["checkpoint"]),
-    }
+    return {name: int(choices.values[name]) for name in ("record", "file", "files", "checkpoint")}
 
 
 def _work(choices: Choices, setting: KernelSetting) -> SliceWork:
