@@ -403,10 +403,13 @@ def test_limits_are_set_or_refused(rig: Rig) -> None:
             if "unified" in groups:
                 quota, period = map(int, (groups["unified"] / "cpu.max").read_text().split())
                 memory = int((groups["unified"] / "memory.max").read_text())
+                swap, none = groups["unified"] / "memory.swap.max", 0
             else:
                 quota = int((groups["cpu"] / "cpu.cfs_quota_us").read_text())
                 period = int((groups["cpu"] / "cpu.cfs_period_us").read_text())
                 memory = int((groups["memory"] / "memory.limit_in_bytes").read_text())
+                swap, none = groups["memory"] / "memory.memsw.limit_in_bytes", memory
+            assert not swap.exists() or int(swap.read_text()) == none, "a kernel may not account swap"
             assert quota / period == pytest.approx(0.5)
             assert memory == 64 << 20
             greedy = run(instance, "/usr/bin/python3", "-c", "bytearray(256 << 20)")

@@ -251,6 +251,17 @@ def test_settings_of_version_2() -> None:
     ]
 
 
+def test_limited_memory_is_not_swapped_out(tmp_path: Path) -> None:
+    """Where the kernel accounts swap, which its files show."""
+    swap, with_swap = tmp_path / "memory.swap.max", tmp_path / "memory.memsw.limit_in_bytes"
+    swap.touch()
+    with_swap.touch()
+    assert settings({"unified": tmp_path}, LIMITS)[-1] == (swap, "0")
+    assert settings({"memory": tmp_path}, LIMITS)[-1] == (with_swap, "1048576")
+    for made in ({"unified": tmp_path}, {"memory": tmp_path}):
+        assert settings(made, GroupLimits()) == []
+
+
 @pytest.mark.parametrize("made", [{"unified": Path("/g/x")}, {"cpu": Path("/g/x"), "memory": Path("/h/x")}])
 def test_no_limit_writes_nothing(made: dict[str, Path]) -> None:
     assert settings(made, GroupLimits()) == []

@@ -110,8 +110,8 @@ def test_docker_holds_to_limits_by_itself_where_it_takes_no_group() -> None:
     asked = request(limits=Limits(cpu_quota=0.5, cpu_shares=256, memory=64 << 20))
     common: dict[str, Any] = {"image": "i", "mounts": ["--mount", "m"], "seat": None}
     own = docker_words(asked, BINDS, groups=None, **common)
-    words = ("--cpus", "--cpu-shares", "--memory", "--cpuset-cpus")
-    assert [own[own.index(w) + 1] for w in words] == ["0.5", "256", "67108864", "0,1"]
+    words = ("--cpus", "--cpu-shares", "--memory", "--memory-swap", "--cpuset-cpus")
+    assert [own[own.index(w) + 1] for w in words] == ["0.5", "256", "67108864", "67108864", "0,1"]
     assert own[-3:] == ["--mount", "m", "i"]
     grouped = docker_words(asked, BINDS, groups="/g", **common)
     assert "--cpus" not in grouped and grouped[grouped.index("--cgroup-parent") + 1] == "/g"

@@ -133,7 +133,8 @@ def run_words(
         words += ["--cpuset-cpus", ",".join(map(str, request.cpus))] if request.cpus else []
         words += ["--cpus", f"{limits.cpu_quota:g}"] if limits.cpu_quota else []
         words += ["--cpu-shares", str(limits.cpu_shares)] if limits.cpu_shares else []
-        words += ["--memory", str(limits.memory)] if limits.memory else []
+        if limits.memory:
+            words += ["--memory", str(limits.memory), "--memory-swap", str(limits.memory)]
     for name, mode in FRESH.items():
         words += ["--tmpfs", f"/{name}:rw,exec,nosuid,nodev,mode={mode:o}"]
     for path, writable in binds.items():

@@ -27,7 +27,7 @@ class GroupLimits:
     cpus: CPUs on which the group may run.
     cpu_share: CPU time as a share of one CPU, such as 1.5.
     period_us: period of that limit, in microseconds.
-    memory: in bytes.
+    memory: in bytes. Nothing of it is swapped out, so that every backend means the same by it.
     weight: as in cpu.shares of version 1.
     """
 
@@ -63,7 +63,8 @@ def create(made: Mapping[str, Path], limits: GroupLimits) -> None:
 def settings(made: Mapping[str, Path], limits: GroupLimits) -> list[tuple[Path, str]]:
     """Return the files that create() writes and their contents.
 
-    With cpuset of version 1, the memory nodes must be set as well.
+    With cpuset of version 1, the memory nodes must be set as well. A kernel that does not account swap lacks
+    the files that limit it.
     """
     cpus = ",".join(map(str, limits.cpus))
     quota, period = quota_us(limits.cpu_share, limits.period_us) if limits.cpu_share else (0, 0)
@@ -78,6 +79,8 @@ def settings(made: Mapping[str, Path], limits: GroupLimits) -> list[tuple[Path, 
             out.append((group / "cpu.weight", str(unified_weight(limits.weight))))
         if limits.memory:
             out.append((group / "memory.max", str(limits.memory)))
+            if (swap := group / "memory.swap.max").exists():
+                out.append((swap, "0"))
         return out
     if "cpuset" in made and cpus:
         nodes = (made["cpuset"].parent / "cpuset.mems").read_text().strip()
@@ -91,6 +94,8 @@ def settings(made: Mapping[str, Path], limits: GroupLimits) -> list[tuple[Path, 
         out.append((made["cpu"] / "cpu.shares", str(limits.weight)))
     if "memory" in made and limits.memory:
         out.append((made["memory"] / "memory.limit_in_bytes", str(limits.memory)))
+        if (with_swap := made["memory"] / "memory.memsw.limit_in_bytes").exists():
+            out.append((with_swap, str(limits.memory)))
     return out
 
 
