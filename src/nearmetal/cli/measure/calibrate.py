@@ -62,14 +62,14 @@ def calibrate(*, options: RunOptions) -> int:
         own = judge(found.study, found.analysis, mode)
         unchecked += [] if own else [str(outcome.directory.path)]
         checks += own
+    if unchecked:
+        where = ", ".join(unchecked)
+        complain(f"nothing was checked in {where}: no round ended in time; next: a longer --time")
     passed = not unchecked and all(c.passed for c in checks)
     if options.json:
         print_json({"passed": passed, "checks": [c.as_json() for c in checks], "results_dirs": directories})
     else:
         if checks:
             print(table(checks, 1 - study.design.confidence))
-        if unchecked:
-            where = ", ".join(unchecked)
-            complain(f"nothing was checked in {where}: no round ended in time; next: a longer --time")
         print("Reports: " + ", ".join(f"{d}/report.html" for d in directories))
     return ExitCode.DONE if passed else ExitCode.FINDING
