@@ -4,8 +4,10 @@ between two: what was asked for is what the kernel shows, and what is not is ref
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import ceil
 from typing import Any
 
 import pytest
@@ -188,10 +190,14 @@ def test_a_transport_that_was_not_asked_for_fails_the_trial(
 def test_a_program_of_ones_own_is_looked_at_while_it_runs(mpi: Mpi) -> None:
     asked = study("native", "two", mpi=mpi, mode=Mode.PLAIN, runs=1)
     with session_of(asked) as session:
-        seconds = KernelWorkload(name="ep", kernel="ep", params={"class": "A"})
+        work = KernelWorkload(name="ep", kernel="ep", params={"class": "A"})
+        llc = session.machine.llc
+        alone = argument(work, ranks=1, llc_bytes=llc, extra=0.0)
+        begin = time.monotonic()
+        HOST.run([session.machine.tools / "nm-micro", "--once", alone], timeout=60).require("ep")
+        one = 0.5 * (time.monotonic() - begin)  # of two ranks, or less, since that includes the start
         specs = [
-            argument(w, ranks=2, llc_bytes=session.machine.llc, extra=0.0)
-            for w in (PINGPONG, *[seconds] * 24)  # a fast processor takes 0.1 s for one
+            argument(w, ranks=2, llc_bytes=llc, extra=0.0) for w in (PINGPONG, *[work] * ceil(5.0 / one))
         ]
         program = (session.machine.tools / "nm-micro", "--once", *specs)
         own = CommandWorkload(name="own", argv=program, mpi=True, env={"OWN": "1"})
