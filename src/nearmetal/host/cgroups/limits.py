@@ -27,7 +27,7 @@ class GroupLimits:
     cpus: CPUs on which the group may run.
     cpu_share: CPU time as a share of one CPU, such as 1.5.
     period_us: period of that limit, in microseconds.
-    memory: in bytes. Nothing of it is swapped out, so that every backend means the same by it.
+    memory: in bytes. The group cannot swap, so the limit means the same in every backend.
     weight: as in cpu.shares of version 1.
     """
 

@@ -141,7 +141,7 @@ class Limits:
         "weight relative to other groups on the same CPU; the default of every group is 1024",
         256,
     )
-    memory: int | None = key_or(None, SIZE, "memory, of which nothing is swapped out", "2 GiB")
+    memory: int | None = key_or(None, SIZE, "memory; the instance cannot swap", "2 GiB")
 
 
 class StorageKind(StrEnum):
