@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import shlex
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,7 +36,7 @@ from nearmetal.errors import RunError
 from nearmetal.host import Completed, LocalHost, cgroups
 from nearmetal.host.leftovers import LeftoverKind, find, remove
 from nearmetal.host.processes import labelled as processes
-from nearmetal.host.processes.held import await_ends, holding
+from nearmetal.host.processes.held import await_ends, holding, holding_root
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.images import builtin_definition
 from nearmetal.images.build import build
@@ -187,6 +188,41 @@ def test_a_restored_instance_goes_on_as_it_was(rig: Rig) -> None:
     time.sleep(0.05)
     assert rig.read()[0] == steps
     assert not processes.labelled(lambda label: label == rig.request.label)
+
+
+def test_no_file_waits_for_the_disk_while_the_root_of_an_ended_instance_is_held(
+    rig: Rig, tmp_path: Path
+) -> None:
+    backend = get_backend(rig.request.environment.backend)
+    if "mnt" not in backend.capabilities.own:
+        pytest.skip(f"instances of {backend.name} have the root of the machine")
+    kind = HOST.run(["stat", "--file-system", "--format", "%T", str(tmp_path)], timeout=600).stdout.strip()
+    if kind == "tmpfs":
+        pytest.skip(f"{tmp_path} is on no disk")
+    (tmp_path / "layer").mkdir()
+    request = replace(rig.request, layer=tmp_path / "layer")
+    file = tmp_path / "written"
+    end = time.monotonic() + 600
+    while True:
+        with ExitStack() as held:
+            with backend.start(HOST, rig.tools, request) as instance:
+                held.enter_context(holding_root(instance.pid))
+                file.write_bytes(os.urandom(MEMORY))
+            if unwritten(file) == 0 and time.monotonic() < end:
+                continue  # it is in memory, or the kernel wrote it for its own reasons
+            assert unwritten(file) > 0
+        if unwritten(file) == 0:
+            return  # as without the hold
+        assert time.monotonic() < end, "an instance that ends lets no file be written: the hold is not needed"
+
+
+def unwritten(file: Path) -> int:
+    """Return how many pages of a file are only in memory, by cachestat(2)."""
+    whole, found = (ctypes.c_uint64 * 2)(0, 0), (ctypes.c_uint64 * 5)()
+    with file.open("rb") as opened:
+        if ctypes.CDLL(None, use_errno=True).syscall(451, opened.fileno(), whole, found, 0) != 0:
+            pytest.skip("Linux 6.5 tells which pages are written")
+    return found[1] + found[2]
 
 
 def test_a_command_with_a_caller_is_not_lost_unsaid(rig: Rig) -> None:

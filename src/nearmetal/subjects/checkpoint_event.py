@@ -30,7 +30,7 @@ from ..environments import criu as criu_of
 from ..environments.criu_images import image_bytes, made, memory_sent, statistics_of
 from ..errors import RunError, TrialFailedError
 from ..host import Host, Process
-from ..host.processes.held import await_ends, await_reaped, holding, signal_all
+from ..host.processes.held import await_ends, await_reaped, holding, holding_root, signal_all
 from ..lifecycle import CopyRound, Method, Phase, PhaseTimes
 from ..model.change import replace
 from .around import NOTHING, Around
@@ -140,6 +140,8 @@ class _Course:
         self._begun = self._program.mark()
         self._wait(lambda now: now.passes >= 1, "does not start its work")
         self._held = self._here.enter_context(holding(self._instance.pid))
+        # Until the end of the event, which waits for no disk before.
+        self._there.enter_context(holding_root(self._instance.pid))
         e.around.begun()
 
     def move(self) -> Restored:

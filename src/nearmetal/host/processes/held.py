@@ -29,6 +29,19 @@ def holding(pid: int) -> Iterator[Sequence[int]]:
         yield held
 
 
+@contextmanager
+def holding_root(pid: int) -> Iterator[None]:
+    """Keep the file system of a process' root directory mounted until exit, even if all its mounts end.
+
+    When an overlay is unmounted, the kernel writes all that the file system below it has not yet written to
+    its disk. The images of a checkpoint are in it, so their copy and the restore would wait for the disk.
+    """
+    with ExitStack() as stack:
+        with contextlib.suppress(OSError):  # has ended
+            stack.callback(os.close, os.open(f"/proc/{pid}/root", os.O_PATH | os.O_CLOEXEC))
+        yield
+
+
 def signal_all(held: Sequence[int], number: signal.Signals) -> None:
     """Send a signal to all processes of holding() that still exist."""
     for fd in held:
