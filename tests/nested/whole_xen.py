@@ -7,18 +7,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.nested.inside import booted, built_image, carried_disk, nearmetal, whole_kernel
 from tests.nested.machine import Outer
 from tests.nested.parts import Parts
-from tests.nested.test_nested_xen import guest, out
+from tests.nested.test_nested_xen import guest, moved_to, out
 
 from nearmetal.environments.xen.guest import XenInstance
 from nearmetal.environments.xen.settings import XenDisk, XenDiskKind, XenType
 from nearmetal.environments.xen.xl import Xl
 from nearmetal.errors import RunError, UnavailableError
+from nearmetal.lifecycle import Method
 from nearmetal.model.environments.guest import MIB, GuestSettings
 
 pytestmark = [pytest.mark.more, pytest.mark.timeout(7200)]  # everything is emulated
@@ -91,13 +94,45 @@ workloads:
     dirty_rate: 1 MiB/s
 design: {{baseline: vm, mode: plain, margin: 10 %, seed: 1, max_time: 50 min}}
 """
+JOBS = """\
+name: nested-xen-jobs
+question: does it work? (every figure is of an emulator)
+environments:
+  vm:
+    backend: xen
+    image: debian-mpi
+    attachment: veth-bridge
+    placements: [1x1]
+    guest: {{memory: 128 MiB, vcpus: 1, kernel: {kernel}, boot_timeout: 30 min}}
+    xen: {{type: pvh}}
+placements:
+  1x1: {{instances: 1, tasks: 1}}
+workloads:
+  rank:
+    subject: migrate
+    of: rank
+    ranks: 2
+    method: precopy
+    count: 1
+    working_set: 1 MiB
+    dirty_rate: 1 MiB/s
+  job:
+    subject: migrate
+    of: job
+    ranks: 2
+    method: offline
+    count: 1
+    working_set: 1 MiB
+    dirty_rate: 1 MiB/s
+design: {{baseline: vm, mode: plain, margin: 10 %, seed: 1, max_time: 50 min}}
+"""
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outer]:
     """A dom0 with nearmetal and the study in it."""
     image, top = built_image(IMAGE), tmp_path_factory.mktemp("whole")
-    studies = {"study.yaml": STUDY, "moves.yaml": MOVES}
+    studies = {"study.yaml": STUDY, "moves.yaml": MOVES, "jobs.yaml": JOBS}
     for name, text in studies.items():
         (top / name).write_text(text.format(kernel=whole_kernel()))
     carry, machine = top / "carry", top / "machine"
@@ -120,12 +155,7 @@ def test_mpi_over_guests_is_weighed(whole: Outer) -> None:
 
 
 def test_a_guest_moves_between_two_addresses_of_its_network(whole: Outer) -> None:
-    results = "/written/moves"
-    words = ["run", "/carried/moves.yaml", "--results", results, "--max-blocks", "1", "--json"]
-    nearmetal(whole, words, timeout=3000)
-    assert not guests_of(whole)
-    lines = whole.do("sh", "-c", f"cat {results}/*/trials/*.jsonl").splitlines()
-    trials = [json.loads(line) for line in lines]
+    trials = trials_of(whole, "moves")
     assert {t["arm"].partition("/")[0] for t in trials} == {"vm-offline", "vm-precopy"}
     for trial in trials:
         assert trial["status"] == "ok", trial
@@ -134,6 +164,29 @@ def test_a_guest_moves_between_two_addresses_of_its_network(whole: Outer) -> Non
         assert min(rows["silence"]["values"]) > 0 and min(rows["stopped"]["values"]) > 0
         assert rows["total"]["verification"]["wrong_pages"] == 0
         assert min(rows["sent"]["values"]) >= 128 << 20
+
+
+def test_ranks_of_a_job_move_alone_and_all_together(whole: Outer) -> None:
+    trials = trials_of(whole, "jobs")
+    moved: dict[str, Any] = {}
+    for trial in trials:
+        assert trial["status"] == "ok", trial
+        moved |= {r["workload"]: (r, trial["facts"]) for r in trial["rows"] if r["metric"] == "total"}
+    assert set(moved) == {"rank", "job"}
+    for of, (total, facts) in moved.items():
+        assert facts[of]["of"] == of and len(facts[of]["moves"]) == 1
+        verified = total["verification"]
+        assert verified["passes"] >= 2 and verified["wrong_pages"] == verified["wrong_messages"] == 0
+
+
+def trials_of(dom0: Outer, study: str) -> list[dict[str, Any]]:
+    """The trials of one round of a study that was carried into a dom0."""
+    results = f"/written/{study}"
+    words = ["run", f"/carried/{study}.yaml", "--results", results, "--max-blocks", "1", "--json"]
+    nearmetal(dom0, words, timeout=3000)
+    assert not guests_of(dom0)
+    lines = dom0.do("sh", "-c", f"cat {results}/*/trials/*.jsonl").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def guests_of(dom0: Outer) -> list[str]:
@@ -155,15 +208,25 @@ def test_a_pvh_guest_says_that_it_is_one(whole: Outer, parts: Parts, tmp_path: P
     assert not guests_of(whole)
 
 
-def test_an_hvm_guest_boots_with_its_disks(whole: Outer, parts: Parts, tmp_path: Path) -> None:
+def test_an_hvm_guest_boots_with_its_disks_and_moves(whole: Outer, parts: Parts, tmp_path: Path) -> None:
     """Its firmware reads kernel and initramfs byte by byte from the device model, each byte an exit that the
     emulator emulates: a minute alone on a CPU, so it is given more time than others."""
     settings = GuestSettings(memory=128 * MIB, boot_timeout=1800, writable=DISK, swap=SWAP)
-    with guest(whole, parts, tmp_path, settings=settings, type=XenType.HVM) as g:
+    hvm = guest(whole, parts, tmp_path, settings=settings, type=XenType.HVM)
+    with hvm as g, ExitStack() as moves:
         assert out(g, "cat", "/sys/hypervisor/guest_type") == "HVM"
         require_disks(g, root="xvde", writable="xvdf", swap="xvdg")
         require_written(g, whole, "xvdf", f"/var/tmp/{g.label}-writable")
         assert device_models(whole) == 1
+        out(g, "sh", "-c", "echo 4711 >/var/tmp/kept")
+        now = g
+        for method in (Method.OFFLINE, Method.PRECOPY):
+            moved = moves.enter_context(moved_to(method.value, parts, now, method, time_limit=1800.0))
+            assert isinstance(moved.instance, XenInstance)
+            now = moved.instance
+            assert guests_of(whole) == [now.domain.name] and device_models(whole) == 1
+            assert out(now, "cat", "/var/tmp/kept") == "4711"
+            require_disks(now, root="xvde", writable="xvdf", swap="xvdg")
     assert not guests_of(whole)
     assert device_models(whole) == 0
 

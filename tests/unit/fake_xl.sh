@@ -43,10 +43,11 @@ unpause)
 save)
     [ "$1" = -p ] || exit 2
     fault suspend && say "libxl: error: libxl_dom_suspend.c:1:guest did not suspend, timed out" && exit 1
+    cp "$4" "../config.$$" && fault late && sleep 0.5
     become "$2" ---s--
     say "libxl: debug: libxl_dom_suspend.c:1:domain_suspend:Domain 1:guest has suspended"
     say "xc: progress: Frames: 1024/1048575    0%"
-    if ! { cat "$4" && head -c 300000 /dev/zero; } >"$3"; then
+    if ! { cat "../config.$$" && head -c 300000 /dev/zero; } >"$3"; then
         say "libxl: error: libxl_stream_write.c:1: write error"
         say "Failed to save domain, resuming domain"
         become "$2" -b----
@@ -68,6 +69,7 @@ restore)
 migrate)
     [ "$1 $2 $3" = "-s  -C" ] || exit 2
     config=$4 name=$5 receiver=$6
+    cp "$config" "../config.$$" && config="../config.$$" && fault late && sleep 0.5
     fault logdirty && say "xc: error: Failed to enable logdirty: 22,0,22: Internal error" && exit 1
     say "libxl: debug: libxl_dom_suspend.c:1:domain_suspend:Domain 1:guest has suspended"
     become "$name" ---s--

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -24,7 +27,7 @@ from nearmetal.environments.xen.migrate import METHODS, migrated
 from nearmetal.environments.xen.settings import XenDisk, XenSettings, XenType
 from nearmetal.environments.xen.xl import Xl
 from nearmetal.errors import RunError, UnavailableError
-from nearmetal.host import LocalHost
+from nearmetal.host import LocalHost, Process
 from nearmetal.host.guest_line import Clocks
 from nearmetal.lifecycle import Method, NotConvergedError, Phase
 from nearmetal.model.environments.guest import MIB
@@ -56,6 +59,18 @@ class Dom0(LocalHost):
         return None if program == "lvs" else shutil.which(program)
 
 
+class Far(Dom0):
+    """A dom0 whose connection is lost while a program runs there. New connections can be made."""
+
+    name = "far"
+
+    def connected(self) -> bool:
+        return False
+
+    def start(self, argv: Sequence[str], **more: Any) -> Process:
+        return super().start(["sh", "-c", 'setsid "$@" & sleep 0.1; exit 255', "sh", *argv], **more)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """A dom0 with nothing but files.
@@ -69,8 +84,9 @@ class Place:
     def states(self) -> dict[str, str]:
         return {file.name: file.read_text().strip() for file in self.domains.iterdir()}
 
-    def guest(self, name: str = HERE, kind: XenType = XenType.PVH) -> XenInstance:
-        """A guest that runs."""
+    def guest(self, name: str = HERE, kind: XenType = XenType.PVH, host: Dom0 | None = None) -> XenInstance:
+        """A guest that runs on a dom0, this machine if it is None."""
+        host = host or Dom0()
         (self.domains / name).write_text(RUNS)
         environment = Environment(
             name="vm",
@@ -93,8 +109,12 @@ class Place:
             scratch=self.directory,
             process=FakeProcess(()),
             ahead=CLOCKS,
-            xl=Xl(Dom0()),
-            at=Dom0Access(host=Dom0(), ssh=None, directory=str(self.directory / "at")),
+            xl=Xl(host),
+            at=Dom0Access(
+                host=host,
+                ssh=host if isinstance(host, Far) else None,  # type: ignore[arg-type]  # what a move asks of it
+                directory=str(self.directory / "at"),
+            ),
             domain=DomainConfig(
                 name=name,
                 type=kind,
@@ -241,6 +261,25 @@ def test_a_move_is_given_up_at_its_time_limit(
     ):
         pass
     assert place.states() == {HERE: RUNS} and caught.value.remedy
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_guest_moves_on_unsaid_after_the_connection_to_its_dom0_was_lost(
+    place: Place, monkeypatch: pytest.MonkeyPatch, method: Method
+) -> None:
+    guest = place.guest(host=Far())
+    monkeypatch.setenv("XL_FAULT", "late")
+    with (
+        pytest.raises(RunError, match=f"not moved by {method}, it ") as caught,
+        migrated(Dom0(), TOOLS, guest, moving(guest, method)),
+    ):
+        pass
+    assert "the connection to far was lost" in caught.value.what
+    goes_on = "it continues at its source" in caught.value.what
+    assert goes_on or "it is lost" in caught.value.what
+    states = place.states()
+    time.sleep(1.0)  # all that xl would still do
+    assert place.states() == states == ({HERE: RUNS} if goes_on else {}) and place.left() == []
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -60,6 +60,10 @@ name=$1 config=$2 gate=$3
 """
 """Shell commands that save a guest into a command, which begins as soon as the file `gate` does not exist.
 The guest is paused afterwards. If the command ends before, xl cannot write and lets the guest go on."""
+NOTED = 'echo $$ >"$1"; shift; exec "$@"'
+"""Shell commands that write their PID to a file, and run a program as this process."""
+AWAIT = 'read -r pid <"$1" || exit 0; while [ -e "/proc/$pid" ]; do sleep 0.1; done'
+"""Shell commands that wait for the end of the process whose PID is in a file, if the file exists."""
 RECEIVE = """\
 exec 3<&0
 dd bs=1M <&3 >{pipe} &
@@ -113,11 +117,13 @@ def migrated(host: Host, tools: Tools, guest: XenInstance, to: MoveRequest) -> I
         stack.callback(at.host.run, ["rm", "-f", config], timeout=_SHORT)
         stack.callback(xl.destroy, f"{guest.domain.name}{AWAY}")
         stack.callback(move.end)
+        stack.callback(move.remove_files)
         try:
             figures = move.made(config)
         except RunError as e:
             runs, lost = move.continue_source()
             raise not_moved(e, None, to.method, runs=runs, lost=lost) from e
+        move.remove_files()
         done = figures.resumed - realtime
         try:
             xl.destroy(guest.domain.name)
@@ -167,13 +173,11 @@ class _Move:
         return by(config, requested)
 
     def _live(self, config: str, requested: float) -> MoveFigures:
-        run, pipe = self.guest.at.host.run, f"{self.guest.at.directory}/{self.domain.name}.pipe"
+        run, pipe = self.guest.at.host.run, self._path("pipe")
         receiver = RECEIVE.format(pipe=shlex.quote(pipe), limit=f"{self.to.time_limit:g}")
         words = ["-s", "", "-C", config, self.guest.domain.name, receiver]
-        with ExitStack() as stack:
-            stack.callback(run, ["rm", "-f", pipe], timeout=_SHORT)
-            run(["mkfifo", pipe], timeout=_SHORT).require("the move cannot begin")
-            program = stack.enter_context(self._running(["xl", "-vvv", "migrate", *words]))
+        run(["mkfifo", pipe], timeout=_SHORT).require("the move cannot begin")
+        with self._running(["xl", "-vvv", "migrate", *words]) as program:
             self._follow(program)
             if program.poll() != 0:
                 raise self._failure()
@@ -183,17 +187,15 @@ class _Move:
 
     def _saved(self, config: str, requested: float) -> MoveFigures:
         to, xl, run = self.to, self.guest.xl, self.guest.at.host.run
-        gate, file = f"{self.guest.at.directory}/{self.domain.name}.gate", self._file
+        gate, file = self._path("gate"), self._file
         offline = to.method is Method.OFFLINE
         limited = f"timeout --foreground {to.time_limit:g}"
         restore = f"dd bs=1M | {limited} xl restore -p /proc/self/fd/0"
         reader = f"exec {limited} dd bs=1M of={shlex.quote(file)}" if offline else restore
         words = [self.guest.domain.name, config, gate, reader]
-        with ExitStack() as stack:
-            stack.callback(run, ["rm", "-f", gate, f"{gate}.stop", file], timeout=_SHORT)
-            if to.together is not None:
-                run(["touch", gate], timeout=_SHORT).require("the move cannot begin")
-            program = stack.enter_context(self._running(["sh", "-c", SAVE, "sh", *words]))
+        if to.together is not None:
+            run(["touch", gate], timeout=_SHORT).require("the move cannot begin")
+        with self._running(["sh", "-c", SAVE, "sh", *words]) as program:
             if to.together is not None:
                 self._open_together(program, gate)
             self._follow(program)
@@ -234,10 +236,15 @@ class _Move:
         """Let the guest continue at its source after its move has failed, with nothing left at the
         destination.
 
+        If the connection to dom0 was lost, xl goes on there without it; its end is awaited before.
         Return whether it does, and else why it is lost; empty if it had left its source.
         """
         xl, name = self.guest.xl, self.guest.domain.name
         try:
+            most = max(self._late - time.monotonic(), 0.0) + LAST_SECONDS
+            self.guest.at.host.run(["sh", "-c", AWAIT, "sh", self._path("pid")], timeout=most).require(
+                "it may still be moving"
+            )
             self.end()
             found = xl.find(name)
             if found is not None and "p" in found.state and not self.committed:
@@ -253,6 +260,15 @@ class _Move:
             return False, ""
         return False, "it has ended" if found is None else "xl has not let it go on"
 
+    def remove_files(self) -> None:
+        """Remove all files of the move on dom0."""
+        gate = self._path("gate")
+        files = (self._path("pid"), self._path("pipe"), gate, f"{gate}.stop", self._file)
+        self.guest.at.host.run(["rm", "-f", *files], timeout=_SHORT)
+
+    def _path(self, suffix: str) -> str:
+        return f"{self.guest.at.directory}/{self.domain.name}.{suffix}"
+
     @property
     def _file(self) -> str:
         """Path on dom0 of the file with the state of the guest."""
@@ -266,7 +282,8 @@ class _Move:
 
     def _running(self, argv: list[str]) -> AbstractContextManager[Process]:
         log = self.state / _LOG
-        return running_program(self.guest.at.host, argv, self.domain.name, log, env={"LC_ALL": "C"})
+        noted = ["sh", "-c", NOTED, "sh", self._path("pid"), *argv]
+        return running_program(self.guest.at.host, noted, self.domain.name, log, env={"LC_ALL": "C"})
 
     def _follow(self, program: Process, until: str = "") -> None:
         """Note when the messages of xl come, until the program has ended, or xl has printed `until`.
@@ -291,6 +308,9 @@ class _Move:
 
     def _failure(self) -> RunError:
         """Return why xl has not moved the guest."""
+        ssh = self.guest.at.ssh
+        if ssh is not None and not ssh.connected():
+            return RunError(f"the connection to {ssh.name} was lost")
         if time.monotonic() < self._late:
             return RunError(find_xl_message(_DETAIL.sub("", self._said)) or "xl printed no message")
         what = f"the move by {self.to.method} was not done after {self.to.time_limit:g} s"
