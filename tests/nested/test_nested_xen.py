@@ -4,11 +4,13 @@ moves. For function alone."""
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from tests.nested.machine import Outer, outer_machine
@@ -23,6 +25,7 @@ from nearmetal.environments.xen.xl import Xl
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import find
+from nearmetal.host.processes import labelled as processes
 from nearmetal.host.processes.running import running_program
 from nearmetal.lifecycle import Method, NotConvergedError
 from nearmetal.model.environments.guest import MIB, GuestSettings
@@ -34,6 +37,8 @@ HOST = LocalHost()
 LABEL = f"nearmetal-test{os.getpid()}xen"
 MOVE_SECONDS = 600.0
 """Time limit of a move that is to succeed."""
+CUT_SECONDS = 3.0
+"""A guest that is emulated is then in the middle of its move."""
 TICKS = "while echo tick; do sleep 1; done"
 
 
@@ -177,6 +182,39 @@ def test_a_pvh_guest_moves_by_every_method_and_goes_on_where_a_move_fails(
         assert program.poll() is None
     assert not [d for d in xl.domains() if d.name.startswith(LABEL)] and find(LABEL) == ()
     assert not [f for f in dom0.do("ls", "/var/tmp").split() if f.startswith(LABEL)]
+
+
+@pytest.mark.apart
+@pytest.mark.parametrize("method", [Method.OFFLINE, Method.PRECOPY])
+def test_where_a_guest_runs_is_said_after_the_connection_to_dom0_was_lost(
+    dom0: Outer, parts: Parts, tmp_path: Path, method: Method
+) -> None:
+    xl = Xl(dom0.ssh)
+
+    def ours() -> list[str]:
+        return [d.name for d in xl.domains() if d.name.startswith(LABEL)]
+
+    with guest(dom0, parts, tmp_path, type=XenType.PVH) as g:
+        cut = Timer(CUT_SECONDS, end_connection, [g.label])
+        cut.start()
+        with (
+            pytest.raises(RunError, match=r"the connection to \S+ was lost") as caught,
+            moved_to("cut", parts, g, method),
+        ):
+            pass
+        goes_on = "it continues at its source" in caught.value.what
+        assert goes_on or "it is lost" in caught.value.what
+        assert ours() == ([g.domain.name] if goes_on else [])
+        time.sleep(30)  # what xl would still do
+        assert ours() == ([g.domain.name] if goes_on else [])
+    assert not ours() and find(LABEL) == ()
+
+
+def end_connection(label: str) -> None:
+    """End the connection to its dom0 that all commands for an instance share."""
+    for pid in processes.labelled(lambda other: other == label):
+        if "-M" in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_guest_that_cannot_start_says_why_and_leaves_nothing(
