@@ -187,7 +187,7 @@ static void write_all(const char *path, const struct way *ways, size_t count) {
 static void ask(struct way *ways, int64_t period, int64_t rest, int64_t tcp_every, int64_t end) {
     const int64_t most = (int64_t)(SILENT_AFTER * (double)rest);
     int64_t next = now_ns(), next_stream = next;
-    ways[0].heard = next;
+    ways[0].heard = ways[1].heard = next;
     for (int64_t now = next; now < end && !asked_to_end(); now = now_ns()) {
         hear_datagrams(&ways[0]);
         hear_stream(&ways[1]);
@@ -202,8 +202,10 @@ static void ask(struct way *ways, int64_t period, int64_t rest, int64_t tcp_ever
     }
 }
 
+/* TCP sends a request that was lost again after up to as long as it has waited already. */
 static void await_answers(struct way *ways, int64_t linger) {
-    for (const int64_t end = now_ns() + linger; now_ns() < end; usleep(1000)) {
+    const int64_t begin = now_ns(), silent = ways[1].fd < 0 ? 0 : begin - ways[1].heard;
+    for (const int64_t end = begin + silent + linger; now_ns() < end; usleep(1000)) {
         hear_datagrams(&ways[0]);
         hear_stream(&ways[1]);
         if (all_answered(&ways[0]) && all_answered(&ways[1]))

@@ -24,7 +24,7 @@ info)
     ;;
 list)
     echo "Name ID Mem VCPUs State Time(s)"
-    for domain in *; do
+    for domain in ${1:-*}; do
         state=$(cat "$domain" 2>/dev/null) && echo "$domain 1 128 1 $state 0.1"
     done
     : # whether or not there is a last one
@@ -41,9 +41,10 @@ unpause)
     become "$1" -b----
     ;;
 save)
-    [ "$1" = -p ] || exit 2
+    case $1 in -?) kind=$1 && shift ;; *) kind= ;; esac
+    set -- "$kind" "$@"
     fault suspend && say "libxl: error: libxl_dom_suspend.c:1:guest did not suspend, timed out" && exit 1
-    cp "$4" "../config.$$" && fault late && sleep 0.5
+    cp "${4:-/dev/null}" "../config.$$" && fault late && sleep 0.5
     become "$2" ---s--
     say "libxl: debug: libxl_dom_suspend.c:1:domain_suspend:Domain 1:guest has suspended"
     say "xc: progress: Frames: 1024/1048575    0%"
@@ -54,7 +55,7 @@ save)
         exit 1
     fi
     say "xc: progress: Frames: 1048575/1048575  100%"
-    become "$2" --p---
+    case $1 in -p) become "$2" --p--- ;; -c) become "$2" -b---- ;; *) rm "$2" ;; esac
     ;;
 restore)
     [ "$1" = -p ] || exit 2
@@ -67,6 +68,19 @@ restore)
     become "$name" --p---
     ;;
 migrate)
+    if [ "$3" != -C ]; then
+        say "libxl: debug: libxl_dom_suspend.c:1:domain_suspend:Domain 1:guest has suspended"
+        become "$3" ---s--
+        if ! sh -c "exec $2 $4 xl migrate-receive" </dev/null; then
+            say "Migration failed, resuming at sender."
+            become "$3" -b----
+            exit 1
+        fi
+        mv "$3" "$3--migratedaway"
+        fault handshake && say "libxl: error: reading success/failure report message" && exit 1
+        rm "$3--migratedaway"
+        exit 0
+    fi
     [ "$1 $2 $3" = "-s  -C" ] || exit 2
     config=$4 name=$5 receiver=$6
     cp "$config" "../config.$$" && config="../config.$$" && fault late && sleep 0.5

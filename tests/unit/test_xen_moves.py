@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Thread
-from typing import Any
+from threading import Thread, main_thread
+from typing import Any, NoReturn
 
 import pytest
 
 from nearmetal.environments import InstanceRequest, Migrates, Moved, MoveRequest, Seat, Together, Tools
+from nearmetal.environments.external.contract import Target, Work
+from nearmetal.environments.external.domains import XenDomain
 from nearmetal.environments.registry import get_backend
 from nearmetal.environments.xen import kept as xen_kept
 from nearmetal.environments.xen import migrate as xen_migrate
@@ -367,3 +370,70 @@ def test_domains_that_a_killed_run_was_moving_are_found_and_removed(
         Xen().remove_kept(Dom0(), name)
     assert place.states() == {"someone": "--p---"} and place.left() == []
     assert Xen().kept(Dom0()) == ()
+
+
+@pytest.fixture
+def other(place: Place, monkeypatch: pytest.MonkeyPatch) -> Work:
+    """A host that an ssh of the test reaches, for a domain of the user's own."""
+    ssh = place.directory / "bin" / "ssh"
+    ssh.write_text('#!/bin/sh\n[ "${XL_FAULT:-}" != slow ] || exec sleep 30\nexec cat >/dev/null\n')
+    ssh.chmod(0o755)
+    (place.domains / "own").write_text(RUNS)
+
+    def no_criu(_: object) -> NoReturn:
+        raise AssertionError
+
+    return Work(criu=no_criu, time_limit=0.5)
+
+
+OWN = XenDomain(domain="own")
+NODE = Target.parse("node7")
+
+
+def test_a_domain_of_the_users_own_is_saved_restored_and_moved(place: Place, other: Work) -> None:
+    OWN.checkpoint(Dom0(), replace(other, keep_running=True), place.directory, Method.OFFLINE)
+    assert place.states() == {"own": RUNS}
+    file = place.directory / "guest.state"
+    assert file.stat().st_size > 0 and file.stat().st_mode & 0o777 == 0o600
+    assert OWN.migrate(Dom0(), other, NODE, Method.STREAM).now == "xl:own at node7"
+    assert place.states() == {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"), [("slow", "the time limit of 0.5 s is over"), ("suspend", "guest did not suspend")]
+)
+def test_a_domain_that_is_not_saved_or_moved_goes_on(
+    place: Place, other: Work, monkeypatch: pytest.MonkeyPatch, fault: str, why: str
+) -> None:
+    monkeypatch.setenv("XL_FAULT", fault)
+    if fault == "slow":
+        with pytest.raises(RunError, match=f"was not moved, it continues: {why}"):
+            OWN.migrate(Dom0(), other, NODE, Method.STREAM)
+    else:
+        with pytest.raises(RunError, match=f"was not saved, it continues: .*{why}"):
+            OWN.checkpoint(Dom0(), other, place.directory, Method.OFFLINE)
+    assert place.states() == {"own": RUNS}
+
+
+def test_a_domain_that_has_left_is_not_said_to_continue(
+    place: Place, other: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XL_FAULT", "handshake")
+    with pytest.raises(RunError, match="was not moved, it does not run here: it has left") as caught:
+        OWN.migrate(Dom0(), other, NODE, Method.STREAM)
+    assert caught.value.remedy == "find out whether it runs at node7"
+
+
+def test_ctrl_c_lets_a_domain_go_on(place: Place, other: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """xl is not killed, which would leave the domain suspended."""
+    monkeypatch.setenv("XL_FAULT", "slow")
+
+    def interrupt() -> None:
+        while "s" not in (place.domains / "own").read_text():
+            time.sleep(0.005)
+        signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
+
+    Thread(target=interrupt).start()
+    with pytest.raises(RunError, match="was not moved, it continues: interrupted"):
+        OWN.migrate(Dom0(), replace(other, time_limit=600.0), NODE, Method.STREAM)
+    assert place.states() == {"own": RUNS}

@@ -29,13 +29,16 @@ from ..environments.external import (
     Way,
     Work,
     WrittenError,
+    again_line,
     describe,
     find_external,
+    named,
     remove_images,
     require_new,
-    restore_line,
     sizes_of,
+    take_back,
     write_begun,
+    write_handed_over,
     write_images,
     write_saved,
 )
@@ -153,7 +156,10 @@ def restore(directory: Path, into: str | None = None, say: Say = lambda _: None)
         say(f"restoring {external.name} from {directory}")
         plan = planned_restore(host, directory, saved, external)
         begin = time.monotonic()
-        now = external.restore(host, work, directory.absolute(), saved)
+        try:
+            now = external.restore(host, work, directory.absolute(), saved)
+        except KeyboardInterrupt as e:
+            raise _interrupted(external, directory) from e
         total = time.monotonic() - begin
     remember_restore(plan, total)
     return MoveResult(
@@ -180,6 +186,8 @@ def migrate(instance: str, to: str, how: How, say: Say = lambda _: None) -> Move
         stack.enter_context(_alone(external))
         external.inspect(host)
         target, remote = stack.enter_context(_reached(host, external, to))
+        if target.way is Way.SOCKET:
+            stack.enter_context(_alone(named(f"qmp:{target.text}")))
         plan = planned(host, external, target, how, MIGRATE, remote)
         say(f"moving {plan.instance} by {plan.method} to {to}")
         images = None
@@ -246,18 +254,27 @@ def _to_host(
     require_new(images)
     saved = _described(host, external, plan.method)
     work, begin = work_of(how, external), time.monotonic()
-    with images_on(host, remote, work) as there:
-        if plan.method.fetches_later:
-            assert isinstance(external, Dumps)
-            write_begun(images, saved)
-            with removed_if_failed(host, external, images):
-                now, stopped = move_lazily(host, external, work, saved, images, there)
-        else:
-            frozen = _send(host, external, work, saved, images, there)
-            now = _on_remote(host, external, work, images, saved, there)
-            stopped = time.monotonic() - frozen
-        size = sizes_of(images) + memory_sent(images, saved.method)
-    shutil.rmtree(images)
+    now = ""
+    try:
+        with images_on(host, remote, work) as there:
+            if plan.method.fetches_later:
+                assert isinstance(external, Dumps)
+                write_begun(images, saved)
+                with removed_if_failed(host, external, images):
+                    now, stopped = move_lazily(host, external, work, saved, images, there)
+            else:
+                frozen = _send(host, external, work, saved, images, there)
+                now = _on_remote(host, external, work, images, saved, there)
+                stopped = time.monotonic() - frozen
+            size = sizes_of(images) + memory_sent(images, saved.method)
+        shutil.rmtree(images, ignore_errors=True)
+    except KeyboardInterrupt as e:
+        if not now:
+            raise
+        raise RunError(
+            f"interrupted; {external.name} was moved, and runs as {now} at {remote.name}",
+            remedy=f"remove {images}, if it is still there",
+        ) from e
     total = time.monotonic() - begin
     return MovedAway(now=f"{now} at {remote.name}", total=total, downtime=stopped, sent=size)
 
@@ -271,11 +288,17 @@ def _send(
     if saved.method is Method.CRIU_PAGESERVER:
         assert isinstance(external, Dumps)
         write_begun(images, saved)
-        with removed_if_failed(host, external, images):
-            port = there.serve_pages(work.criu(there.remote), images / PAGE_SERVER_LOG)
-            frozen = time.monotonic()
-            write_images(external, host, work, images, saved.method, server=port)
-        there.kept = True  # the memory is on the other machine only
+        there.kept = True  # the memory is on the other machine only, from the end of the dump on
+        try:
+            with removed_if_failed(host, external, images):
+                port = there.serve_pages(work.criu(there.remote), images / PAGE_SERVER_LOG)
+                frozen = time.monotonic()
+                write_images(external, host, work, images, saved.method, server=port)
+        except WrittenError as e:
+            raise _written(e, images, there) from e
+        except BaseException:
+            there.kept = not _runs(host, external)
+            raise
         return frozen
 
     def round_written(directory: Path) -> None:
@@ -300,13 +323,17 @@ def _write(host: Host, external: External, work: Work, saved: Saved, images: Pat
 
     If that fails, the images are removed, unless they are complete or the instance has ended.
     """
-    with removed_if_failed(host, external, images):
-        write_begun(images, saved)
-        try:
+    try:
+        with removed_if_failed(host, external, images):
+            write_begun(images, saved)
             external.checkpoint(host, work, images.absolute(), saved.method)
-        except WrittenError:
-            write_saved(images, saved)
-            raise
+    except WrittenError as e:
+        write_saved(images, saved)
+        raise _written(e, images) from e
+
+
+def _written(error: WrittenError, images: Path, there: ImagesThere | None = None) -> RunError:
+    return RunError(error.what, where=str(images), remedy=f"when it has ended: {_again(images, there)}")
 
 
 def _interrupted(external: External, images: Path, there: ImagesThere | None = None) -> RunError:
@@ -328,25 +355,27 @@ def _on_remote(
     remote, asked = there.remote, False
     try:
         there.send(images)
+        write_handed_over(images, remote.name, there.path)
         asked = True
         now = external.restore(remote, work, there.path, saved)
-    except KeyboardInterrupt as e:
-        raise _interrupted(external, images, there) from e
     except RestoredError:
         raise
-    except NearmetalError as e:
+    except (NearmetalError, OSError, KeyboardInterrupt) as error:
+        if asked and isinstance(error, KeyboardInterrupt):
+            raise _interrupted(external, images, there) from error
+        e = error if isinstance(error, NearmetalError) else RunError(str(error) or "interrupted")
         if asked and (not remote.connected() or not remote.run(["true"], timeout=ASK_SECONDS).ok):
             raise RunError(
                 f"the connection to {remote.name} is lost, and it is not known whether {external.name} "
                 f"runs there: {e.what}",
                 where=str(images),
                 remedy=f"find out there; if it does not run: {_again(images, there)}",
-            ) from e
+            ) from error
         back = _back(host, external, work, images, saved, there, e)
         raise RunError(
             f"{external.name} was not moved to {remote.name}, and continues here as {back}: {e.what}",
             remedy="the same programs, libraries and files there, and a free PID" if asked else e.remedy,
-        ) from e
+        ) from error
     there.kept = False
     return now
 
@@ -368,6 +397,7 @@ def _back(
     Raises RunError if it cannot be restored here either.
     """
     try:
+        take_back(images)
         if there.kept:
             there.fetch(images)
             write_saved(images, replace(saved, method=Method.CRIU))
@@ -379,7 +409,9 @@ def _back(
             where=str(images),
             remedy=_again(images, there) if there.kept else second.remedy,
         ) from why
-    shutil.rmtree(images)
+    except KeyboardInterrupt as e:
+        raise _interrupted(external, images, there) from e
+    shutil.rmtree(images, ignore_errors=True)
     return back
 
 
@@ -389,7 +421,7 @@ def _again(images: Path, there: ImagesThere | None) -> str:
     copy = ""
     if there is not None and there.kept:
         copy = f"copy what is in {there.remote.name}:{there.path} there too, then "
-    return f"{copy}{restore_line(images)}"
+    return f"{copy}{again_line(images)}"
 
 
 def _images_of(target: Target, how: How, plan: MovePlan) -> Path:

@@ -20,12 +20,12 @@ from ..errors import NearmetalError, RunError
 from ..host import Host, Process, paced
 from ..host.processes.failure import TIMED_OUT, describe_failure
 from ..host.processes.held import await_ends, holding, signal_all
+from ..host.processes.labelled import tree
+from ..host.processes.running import NOTED
 from ..host.ssh import SshHost
 from .move_plans import ASK_SECONDS, REMOTE, SECONDS
 
 _DIES_WITH_TOOL = ("setpriv", "--pdeathsig", "KILL", "--")
-_NOTED = 'echo $$ >"$0"; exec "$@"'
-"""Shell script that writes its PID to the file $0, and becomes the command in its arguments."""
 _READY = b"\0"
 """Byte that a program of CRIU writes to the descriptor of --status-fd when it is ready."""
 _LONGEST = 86_400.0
@@ -116,7 +116,7 @@ class ImagesThere:
         """
         note = there.with_suffix(".pid")
         # If the connection is lost, only timeout(1) ends the program.
-        words = ["sh", "-c", _NOTED, str(note), "timeout", "--kill-after=1", f"{_LONGEST:g}", *argv]
+        words = ["sh", "-c", NOTED, str(note), "timeout", "--kill-after=1", f"{_LONGEST:g}", *argv]
         words += ["--images-dir", str(self.path), "--address", criu_of.ADDRESS]
         words += ["--log-file", there.name, "-v3", "--status-fd", "1"]
         process = self.remote.start(words, stdout=log, stderr=log)
@@ -168,13 +168,13 @@ def move_lazily(
     Returns its name there, and its downtime in seconds. Raises RunError, which says where the instance runs.
     """
     port, label = criu_of.free_port(), f"nearmetal-check-{os.getpid()}-move"
-    what, remote = external.what, there.remote
+    what, remote, first = external.what, there.remote, external.first(host)
 
     def argv(ready: int) -> list[str]:
         dump = Dump(images=images, server=port, ready=ready)
         return [*_DIES_WITH_TOOL, *external.dump_command(host, work, dump)]
 
-    with holding(external.first(host)) as held, ExitStack() as stack:
+    with holding(first) as held, ExitStack() as stack:
         begin, asked = time.monotonic(), False
         try:
             dumping = criu_of.background(host, label, argv, images / criu_of.DUMP_LOG, "no checkpoint")
@@ -188,12 +188,12 @@ def move_lazily(
         except (NearmetalError, KeyboardInterrupt) as e:
             why = e.what if isinstance(e, NearmetalError) else "interrupted"
             stack.close()  # ends CRIU, which holds the processes
-            if isinstance(e, RestoredError):
-                raise
-            if asked and (isinstance(e, KeyboardInterrupt) or not remote.connected()):
+            lost = isinstance(e, (RestoredError, KeyboardInterrupt)) or not remote.connected()
+            if asked and lost:
                 raise RunError(
-                    f"it is not known whether {what} runs on {remote.name}, and it is stopped here: {why}",
-                    remedy=f"find out there; if it does not run: kill -CONT {external.first(host)} here",
+                    f"it is not known whether {what} runs on {remote.name}, without all of its memory; it is "
+                    f"stopped here: {why}",
+                    remedy=f"end it there, then here: kill -CONT {' '.join(map(str, tree(first)))}",
                 ) from e
             signal_all(held, signal.SIGCONT)
             external.thaw(host)

@@ -19,6 +19,7 @@ from ..environments.external import (
     named,
     read_interrupted,
     read_saved,
+    require_kept,
     sizes_of,
     write_saved,
 )
@@ -67,8 +68,10 @@ def read(host: Host, directory: Path, into: str | None, *, complete: bool) -> tu
     into: name of the restored instance; None for the name that it had.
     complete: whether to write the description that such a killed command did not write.
 
-    Raises UsageError if there is no usable checkpoint, or if it does not fit the name.
+    Raises UsageError if there is no usable checkpoint, if it was handed over to another host, or if it does
+    not fit the name.
     """
+    require_kept(directory)
     interrupted = read_interrupted(directory)
     if interrupted is not None:
         _require_ended(host, directory, interrupted)

@@ -124,6 +124,7 @@ class _Course:
         self._lazy_dump: Process | None = None
         self._fetcher: Process | None = None
         self._restored: Instance | None = None
+        self._left = time.monotonic()
         self._instance: Instance
         self._held: Sequence[int] = ()
 
@@ -224,6 +225,7 @@ class _Course:
             dump = replace(dump, server=criu_of.free_port())
             self._connect_server(dump)
         with self._phase(Phase.FREEZE), self._phase(Phase.DUMP):
+            self._left = time.monotonic()
             e.around.leave()
             # CRIU ends the processes last. A container program ends later, while the images are copied.
             self._dumping = dumping = self._start_dump(dump)
@@ -303,6 +305,7 @@ class _Course:
             return self._backend.dump_command(e.tools, e.criu, self._source, self._instance, now)
 
         with self._phase(Phase.DUMP):
+            self._left = time.monotonic()
             e.around.leave()
             lazy = criu_of.lazy_dump(e.host, e.tools, self._instance, argv, dump.images)
             self._lazy_dump = self._here.enter_context(lazy)
@@ -408,8 +411,8 @@ class _Course:
         on = False
         if self._thaw():
             e.around.stay()
-            program = self._program
-            on = program.goes_on() and await_ends(self._held, _ENDS) > 0 and program.goes_on()
+            program, away = self._program, time.monotonic() - self._left
+            on = program.goes_on(away) and await_ends(self._held, _ENDS) > 0 and program.goes_on(away)
         fate = "the program goes on at the source" if on else "the program runs nowhere"
         if isinstance(error, OSError):
             return TrialFailedError(f"{error.strerror}; {fate}", where=str(error.filename or e.log))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..lifecycle import PhaseTimes
 from ..model.change import replace
@@ -13,6 +13,7 @@ from .pace import LEAST_BEHIND
 
 START_SECONDS = 0.004
 """Estimated seconds of one start of an instance, on a machine of the early 2020s."""
+_HALF_MS = 0.0005
 
 
 def event_row(subject: EventSubject, metric: str, unit: str, values: Sequence[float]) -> Row:
@@ -24,6 +25,16 @@ def event_row(subject: EventSubject, metric: str, unit: str, values: Sequence[fl
         values=tuple(values),
         status=Status.OK,
     )
+
+
+def reported(downtimes: Iterable[float | None]) -> list[float]:
+    """Return the downtimes in seconds that a mechanism has reported; [] if it has reported none above zero.
+
+    QEMU reports whole milliseconds, so that 0 stands for half a millisecond: left out, it would bias the
+    others.
+    """
+    known = [d for d in downtimes if d is not None]
+    return [max(d, _HALF_MS) for d in known] if any(known) else []
 
 
 def with_steps(row: Row, phases: Sequence[PhaseTimes]) -> Row:

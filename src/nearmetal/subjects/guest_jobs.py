@@ -33,7 +33,7 @@ from ..node.arms.start_group import started
 from ..node.arms.starting import with_memory
 from ..node.software import from_tree, launcher
 from ..node.trial import Trial
-from .event_rows import event_row, with_steps
+from .event_rows import event_row, reported, with_steps
 from .mpi_jobs import share_of_rank
 from .progress import ProgramProgress
 from .tcp_job import job_network, rank_request
@@ -251,11 +251,11 @@ def _rows(w: EventSubject, moves: Sequence[Sequence[Moved]], verified: Mapping[s
     """
     slowest = [max(moved, key=lambda m: m.total) for moved in moves]
     total = with_steps(event_row(w, "total", "s", [m.total for m in slowest]), [m.phases for m in slowest])
-    downtimes = [max(m.downtime or 0.0 for m in moved) for moved in moves]
+    downtimes = reported(max(m.downtime or 0.0 for m in moved) for moved in moves)
     return [
         replace(total, verification=dict(verified)),
         event_row(w, "stopped", "s", [max(m.stopped for m in moved) for moved in moves]),
-        *([event_row(w, "downtime", "s", downtimes)] if all(downtimes) else []),
+        *([event_row(w, "downtime", "s", downtimes)] if downtimes else []),
         event_row(w, "sent", "B", [float(sum(m.sent for m in moved)) for moved in moves]),
     ]
 

@@ -53,7 +53,7 @@ from ..node.arms.starting import seated_request, with_memory
 from ..node.trial import Guard, Trial
 from .checkpoint import EVENT_SECONDS, VERIFIED, CheckpointRestore, copied_record
 from .contract import Cost, Subject, lacks_method, stays_because
-from .event_rows import event_row, measured_row, slowdown_rows, with_steps
+from .event_rows import event_row, measured_row, reported, slowdown_rows, with_steps
 from .mpi_jobs import methods_of_extent, unable_to_hold_job
 from .pace import behind, marked, pace, written_pages
 from .probing import TCP_EVERY, Probe, interrupt, program_inside, responder
@@ -250,6 +250,8 @@ def _move_guest(trial: Trial, backend: Backend, w: EventSubject, count: int) -> 
                 raise TrialFailedError(
                     "two copies of the guest answered" if seen.doubled else "a connection to the guest broke"
                 )
+            if log.tcp and not log.tcp[-1].answers:
+                raise TrialFailedError("the TCP connection to the guest does not go on after the move")
             moves.append((moved, without_floor(seen, floor)))
             stream = evaluate(log.tcp, max(floor.period, TCP_EVERY))
             facts.append(
@@ -411,7 +413,7 @@ def _rows(
     verified: what the program has verified afterwards.
     """
     timed = [m for m, _ in moves]
-    downtimes = [m.downtime for m in timed if m.downtime]
+    downtimes = reported(m.downtime for m in timed)
     total = with_steps(event_row(w, "total", "s", [m.total for m in timed]), [m.phases for m in timed])
     return [
         replace(total, verification=verified),

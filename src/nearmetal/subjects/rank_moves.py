@@ -36,7 +36,7 @@ from ..node.guests import keep_consoles
 from ..node.trial import Trial
 from .around import SeatChange
 from .checkpoint import CheckpointRestore, facts_of, prepared, program_facts, require_criu, total_row
-from .event_rows import event_row, slowdown_rows, with_steps
+from .event_rows import event_row, reported, slowdown_rows, with_steps
 from .tcp_job import (
     JobView,
     TcpJob,
@@ -53,8 +53,9 @@ CARRIED = Attachment.VETH_BRIDGE
 """The attachment that connects instances on emulated nodes, and lets an address move to another node."""
 RECORD = "/tmp/nm-keeper.record"
 """Path of a rank's record in its guest."""
-STEPS_AFTER = 100
-"""Number of steps that the job must take after a move of a guest before the move counts as successful."""
+STEPS_AFTER = 300
+"""Number of steps that the job must take after a move of a guest before the move counts as successful. A rank
+verifies all its memory in at most 100 steps, and its last reported step may be as old."""
 
 
 def unable_to_move_rank(w: EventSubject, backend: Backend) -> str | None:
@@ -206,8 +207,7 @@ def _guest_rank_rows(
     memory: what the rank in the moved guest has verified about its memory.
     """
     total = with_steps(event_row(w, "total", "s", [m.total for m in moves]), [m.phases for m in moves])
-    stopped = [m.stopped for m in moves if m.stopped]
-    downtimes = [m.downtime for m in moves if m.downtime]
+    stopped, downtimes = [m.stopped for m in moves if m.stopped > 0], reported(m.downtime for m in moves)
     return [
         _with_job(replace(total, verification=memory), views),
         *([event_row(w, "stopped", "s", stopped)] if stopped else []),

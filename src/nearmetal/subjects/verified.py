@@ -76,9 +76,13 @@ class VerifiedProgram:
         """Return its steps until now."""
         return Mark(work=self.progress().steps, at=time.monotonic())
 
-    def goes_on(self) -> bool:
-        """Return whether it takes a step within _GOES_ON seconds."""
-        steps, end = self.progress().steps, time.monotonic() + _GOES_ON
+    def goes_on(self, away: float = 0.0) -> bool:
+        """Return whether it takes a step within _GOES_ON seconds.
+
+        away: seconds for which its connections were cut. It then gets as much more time, because TCP sends
+            again after up to as long as it has waited already.
+        """
+        steps, end = self.progress().steps, time.monotonic() + _GOES_ON + away
         while not (on := self.progress().steps > steps) and time.monotonic() < end:
             time.sleep(_LOOK_AGAIN)
         return on

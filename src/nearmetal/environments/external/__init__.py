@@ -21,13 +21,17 @@ from .dumping import require_way, write_images
 from .names import KINDS, find_external, named
 from .saved import (
     MANIFEST,
+    again_line,
     read_interrupted,
     read_saved,
     remove_images,
+    require_kept,
     require_new,
     require_room,
     sizes_of,
+    take_back,
     write_begun,
+    write_handed_over,
     write_saved,
 )
 from .surroundings import Answer, Finding, compare, describe

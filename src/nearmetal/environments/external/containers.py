@@ -22,6 +22,7 @@ from .dumping import (
     DumpedByCriu,
     MovedByImages,
     await_end,
+    ended_if_interrupted,
     free_name,
     not_restored,
     not_written,
@@ -118,7 +119,8 @@ class RuncContainer(_Container, DumpedByCriu):
         self._require_free(host)
         words = self._words(host, work, "restore", images)
         argv = [*words, "--detach", "--bundle", saved.own["bundle"], *more, self.container]
-        done = host.run(argv, timeout=SECONDS)
+        with ended_if_interrupted(host, lambda: self.discard(host, saved)):
+            done = host.run(argv, timeout=SECONDS)
         if not done.ok:
             # A failed restore leaves the name in use, and perhaps processes that are only partly restored.
             self.discard(host, saved)
@@ -211,9 +213,14 @@ class LxcContainer(_Container):
             raise RunError(
                 f"container {self.container} runs on {host.name} already", remedy="lxc-stop, then restore"
             )
-        done = self._run(host, work, images, "--restore", "--daemon", timeout=SECONDS)
-        if not done.ok:
+
+        def end() -> None:
             host.run(["lxc-stop", *self._named(), "--kill"], timeout=ASK_SECONDS)
+
+        with ended_if_interrupted(host, end):
+            done = self._run(host, work, images, "--restore", "--daemon", timeout=SECONDS)
+        if not done.ok:
+            end()
         return self._restored(host, done, images)
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:

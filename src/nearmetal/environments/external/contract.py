@@ -29,10 +29,10 @@ def restore_line(images: Path) -> str:
 
 
 class WrittenError(RunError):
-    """The files of a checkpoint are complete, but the instance is not known to have ended."""
+    """The files of a checkpoint are complete, but the instance is not known to have ended.
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what, remedy="when it has ended: nearmetal restore, with this directory")
+    The caller must say where the files are, and how the instance is restored from them.
+    """
 
 
 class RestoredError(RunError):

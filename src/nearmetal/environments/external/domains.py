@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,17 +16,23 @@ from typing import ClassVar
 from ...errors import RunError, UnavailableError, UsageError
 from ...host import Completed, Host
 from ...host.processes.failure import TIMED_OUT, find_message
+from ...host.processes.running import NOTED
 from ...lifecycle import Costs, Estimate, Method
 from ..contract import Unavailable
 from ..libvirt.daemon import ask as ask_libvirt
 from ..libvirt.daemon import find_virsh_message, usual_uri
 from ..libvirt.migrate import MOVE_OPTIONS
+from ..xen.xl import find_xl_message
 from .containers import require_program
 from .contract import ASK_SECONDS, SECONDS, Facts, MovedAway, Saved, Target, Way, Work, restore_line
 from .dumping import free_name
+from .saved import STATE
 from .surroundings import Finding
 
-STATE = "guest.state"
+LAST_SECONDS = 90.0
+"""Seconds for the last steps of xl after its time limit. It waits 60 s for a guest to suspend."""
+_MEMORY, _STATE = 2, 4
+"""Columns of `xl list`."""
 _CPU_MODE = re.compile(r"<cpu mode='(?:host-passthrough|maximum)'")
 """Part of a domain's XML if its vCPUs have the features of the machine's processor."""
 _DOMAIN_COSTS = Costs(fixed=Estimate(0.02, 0.2, 3.0), setup=Estimate(0.05, 0.5, 5.0))
@@ -65,6 +74,17 @@ class _Domain:
         remedy = f"the image is whole; mend the reason, then: {restore_line(images)}"
         done.require(f"domain {self.domain} is not restored", remedy=remedy, find=find)
         return self.name
+
+    def _said(self, what: str, why: str, *, runs: bool, state: str, to: str) -> RunError:
+        """Return the error of a checkpoint or a move.
+
+        what, why, to: as in _failed().
+        runs: whether the domain runs here.
+        state: its state here in words; '' if it is unknown.
+        """
+        words = "it continues" if runs else f"it does not run here: {state or 'its state is unknown'}"
+        there = f"find out whether it runs at {to}" if to and not runs else ""
+        return RunError(f"domain {self.domain} was {what}, {words}: {why}", remedy=there)
 
 
 class LibvirtDomain(_Domain):
@@ -128,15 +148,16 @@ class LibvirtDomain(_Domain):
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
         if work.keep_running:
             raise UsageError("virsh save ends the domain", remedy="without --keep-running, then restore it")
+        words = ("save", self.domain, str(images / STATE))
         try:
-            done = self._ask(host, "save", self.domain, str(images / STATE))
+            done = ask_libvirt(host, self._uri(host), *words, timeout=work.time_limit)
         except BaseException:
             self._ask(host, "domjobabort", self.domain)  # without virsh, the daemon continues to save
             raise
         if not done.ok:
             if done.returncode == TIMED_OUT:
                 self._ask(host, "domjobabort", self.domain)
-            raise self._failed(host, "not saved", done)
+            raise self._failed(host, "not saved", done.failure(find_virsh_message))
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         return self._restored(self._ask(host, "restore", str(images / STATE)), images, find_virsh_message)
@@ -153,12 +174,17 @@ class LibvirtDomain(_Domain):
         self._ask(host, "migrate-setmaxdowntime", self.domain, str(round(work.downtime_limit * 1e3)))
         begin = time.monotonic()
         words = ["migrate", *MOVE_OPTIONS[method], *bandwidth, self.domain, uri]
-        done = ask_libvirt(host, self._uri(host), *words, timeout=work.time_limit)
+        what = f"not moved by {method}"
+        try:
+            done = ask_libvirt(host, self._uri(host), *words, timeout=work.time_limit)
+        except KeyboardInterrupt as e:
+            self._ask(host, "domjobabort", self.domain)
+            raise self._failed(host, what, "interrupted", uri) from e
         total = time.monotonic() - begin
         if not done.ok:
             if done.returncode == TIMED_OUT:
                 self._ask(host, "domjobabort", self.domain)
-            raise self._failed(host, f"not moved by {method}", done)
+            raise self._failed(host, what, done.failure(find_virsh_message), uri)
         job = self._ask(host, "domjobinfo", "--completed", self.domain)
         downtime = re.search(r"^Total downtime: +(\d+) +ms", job.stdout, re.MULTILINE)
         return MovedAway(
@@ -168,12 +194,15 @@ class LibvirtDomain(_Domain):
             sent=None,
         )
 
-    def _failed(self, host: Host, what: str, done: Completed) -> RunError:
+    def _failed(self, host: Host, what: str, why: str, to: str = "") -> RunError:
+        """Return the error of a checkpoint or a move, which says where the domain runs.
+
+        what: what was not done, such as 'not saved'.
+        why: the reason.
+        to: destination of a move.
+        """
         state = self._ask(host, "domstate", self.domain).stdout.strip()
-        words = (
-            "it continues" if state == "running" else f"it does not run: {state or 'its state is unknown'}"
-        )
-        return RunError(f"domain {self.domain} was {what}, {words}: {done.failure(find_virsh_message)}")
+        return self._said(what, why, runs=state == "running", state=state, to=to)
 
     def _ask(self, host: Host, *words: str) -> Completed:
         return ask_libvirt(host, self._uri(host), *words, timeout=SECONDS)
@@ -211,35 +240,80 @@ class XenDomain(_Domain):
     def inspect(self, host: Host) -> Facts:
         if host.which("xl") is None:
             raise UnavailableError("xl is not installed", remedy="boot Xen, and apt-get install xen-utils")
-        done = host.run(["xl", "list", self.domain], timeout=ASK_SECONDS)
-        lines = done.stdout.splitlines()
-        if not done.ok or len(lines) < 2:
+        found = self._listed(host, self.domain)
+        if not found:
             raise UsageError(f"Xen has no domain {self.domain}", remedy="xl list")
-        return Facts(memory=int(lines[1].split()[2]) << 20)
+        return Facts(memory=int(found[_MEMORY]) << 20)
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
         more = ["-c"] if work.keep_running else []
-        done = host.run(["xl", "save", *more, self.domain, str(images / STATE)], timeout=SECONDS)
-        if not done.ok:
-            raise self._failed(host, "not saved", done)
+        writes = f"dd bs=1M of={shlex.quote(str(images / STATE))}"
+
+        def argv(receiver: list[str]) -> list[str]:
+            save = shlex.join(["xl", "save", *more, self.domain, "/proc/self/fd/3"])
+            line = f"trap '' PIPE; umask 077; {save} 3>&1 >&2 | {shlex.join(receiver)} {writes}"
+            return ["bash", "-o", "pipefail", "-c", line]
+
+        self._followed(host, work, argv, "not saved")
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         done = host.run(["xl", "restore", str(images / STATE)], timeout=SECONDS)
         return self._restored(done, images)
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
-        taken = host.run(["xl", "domid", self.domain], timeout=ASK_SECONDS).ok
+        taken = bool(self._listed(host, self.domain))
         yield free_name(f"domain {self.domain}", taken, f"xl shutdown {self.domain}")
 
     def migrate(self, host: Host, work: Work, target: Target, method: Method) -> MovedAway:
+        def argv(receiver: list[str]) -> list[str]:
+            return ["xl", "migrate", "-s", f"{shlex.join(receiver)} ssh", self.domain, target.text]
+
         begin = time.monotonic()
-        done = host.run(["xl", "migrate", self.domain, target.text], timeout=work.time_limit)
+        self._followed(host, work, argv, "not moved", target.text)
         total = time.monotonic() - begin
-        if not done.ok:
-            raise self._failed(host, "not moved", done)
         return MovedAway(now=f"{self.name} at {target.text}", total=total, downtime=None, sent=None)
 
-    def _failed(self, host: Host, what: str, done: Completed) -> RunError:
-        runs = host.run(["xl", "domid", self.domain], timeout=ASK_SECONDS).ok
-        words = "it continues" if runs else "it does not run here any more"
-        return RunError(f"domain {self.domain} was {what}, {words}: {done.failure()}")
+    def _followed(
+        self, host: Host, work: Work, argv: Callable[[list[str]], list[str]], what: str, to: str = ""
+    ) -> None:
+        """Run xl, which writes the state of the domain to another program.
+
+        At the time limit and at Ctrl-C this program is ended. xl then lets the domain go on; a killed xl
+        would leave it suspended.
+
+        argv: returns the command line, given a command prefix for this program.
+        what, to: as in _said().
+        Raises RunError, which says where the domain runs.
+        """
+        with tempfile.TemporaryDirectory(prefix="nearmetal-") as place:
+            pid, printed = Path(place) / "pid", Path(place) / "printed"
+            limited = ["timeout", "--foreground", f"{work.time_limit:g}"]
+            receiver = ["sh", "-c", NOTED, str(pid), *limited]
+            process = host.start(argv(receiver), stdout=printed, stderr=printed, cwd=Path("/"))
+            why, begin = "", time.monotonic()
+            try:
+                status = process.wait(work.time_limit + LAST_SECONDS)
+                if time.monotonic() - begin > work.time_limit:
+                    why = f"the time limit of {work.time_limit:g} s is over"
+            except (KeyboardInterrupt, TimeoutError) as e:
+                why = "interrupted" if isinstance(e, KeyboardInterrupt) else "xl does not end"
+                end = 'until [ -s "$0" ]; do sleep 0.05; done; kill $(cat "$0")'  # it may just be starting
+                host.run(["sh", "-c", end, str(pid)], timeout=ASK_SECONDS)
+                with contextlib.suppress(TimeoutError):
+                    process.wait(LAST_SECONDS)
+                process.kill()
+                status = process.wait(0)
+            if status == 0:
+                return
+            why = why or find_xl_message(printed.read_text(errors="replace")) or f"xl ended with {status}"
+        found = self._listed(host, self.domain)
+        state = found[_STATE] if found else ""
+        words = f"xl list shows {state}" if state else "it has left"
+        raise self._said(what, why, runs=bool(state) and not set(state) & set("pscd"), state=words, to=to)
+
+    @staticmethod
+    def _listed(host: Host, domain: str) -> list[str]:
+        """Return the columns of `xl list` for a domain, given by its name or ID; empty if there is none."""
+        done = host.run(["xl", "list", domain], timeout=ASK_SECONDS)
+        lines = done.stdout.splitlines()
+        return lines[1].rsplit(None, 5) if done.ok and len(lines) > 1 else []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,6 +14,7 @@ from ...errors import RunError, UsageError
 from ...host import Completed, Host
 from ...host.processes.failure import TIMED_OUT
 from ...host.processes.labelled import stat_fields
+from ...host.ssh import SshHost
 from ...lifecycle import Method
 from ..contract import Unavailable
 from ..criu import DUMP_LOG, RESTORE_LOG, script, write_rounds
@@ -149,6 +152,20 @@ def not_restored(what: str, host: Host, done: Completed, images: Path) -> RunErr
         where=str(log),
         remedy=f"the images are whole; mend the reason, then: {restore_line(images)}",
     )
+
+
+@contextmanager
+def ended_if_interrupted(host: Host, end: Callable[[], object]) -> Iterator[None]:
+    """If Ctrl-C interrupts the body, a restore, call `end`, which ends what is restored by then.
+
+    On another host nothing is ended: the restore goes on there, without the connection.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not isinstance(host, SshHost):
+            end()
+        raise
 
 
 def still(pid: int) -> str:

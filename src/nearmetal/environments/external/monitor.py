@@ -22,9 +22,9 @@ from ..qemu.moving import CAPABILITIES, COSTS, MoveProgress, configure, give_up,
 from ..qemu.qmp import Monitor
 from ..qemu.restore import restore, save
 from .contract import SECONDS, Facts, MovedAway, Saved, Target, Way, Work, WrittenError
+from .saved import STATE
 from .surroundings import Answer, Finding, checked
 
-STATE = "guest.state"
 _GREETING_SECONDS = 3.0
 _END_SECONDS = 10.0
 _LOOK_AGAIN = 0.01
@@ -170,7 +170,7 @@ class QemuProcess:
                             resumed=lambda: None,
                         )
                     except (RunError, KeyboardInterrupt):
-                        if not progress.committed:
+                        if progress.awaited and not progress.committed:
                             end_qemu(destination, other)
                         raise
                     end_qemu(source, self.socket)
@@ -298,8 +298,11 @@ def end_qemu(monitor: Monitor, path: Path) -> None:
     end = time.monotonic() + _END_SECONDS
     while time.monotonic() < end:
         with socket.socket(socket.AF_UNIX) as probe:
+            probe.setblocking(False)  # or the connection waits for a QEMU that hangs
             try:
                 probe.connect(str(path))
+            except BlockingIOError:
+                pass  # others wait for it
             except OSError:
                 return
         time.sleep(_LOOK_AGAIN)

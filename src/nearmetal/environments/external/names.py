@@ -14,8 +14,12 @@ from .monitor import QemuProcess
 from .process import ProcessTree
 
 
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
 def _process(text: str) -> ProcessTree:
-    if not text.isdigit() or int(text) < 1:
+    if not _is_number(text) or int(text) < 1:
         raise UsageError(f"{text!r} is no PID", remedy="pid: and a number of: ps -e")
     return ProcessTree(pid=int(text))
 
@@ -64,7 +68,7 @@ def find_external(host: Host, text: str) -> External:
             remedy=f"podman container checkpoint --export FILE {name}; where its image is: podman container "
             "restore --import FILE",
         )
-    if text.isdigit():
+    if _is_number(text):
         return _process(text)
     if "/" in text or Path(text).is_socket():
         return QemuProcess(socket=Path(text))

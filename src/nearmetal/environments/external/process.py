@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +13,12 @@ from ...host import Host
 from ...host.pages import own_memory
 from ...host.processes.failure import TIMED_OUT
 from ...host.processes.labelled import ancestors, tree
+from ...host.ssh import LOST
 from ...lifecycle import Costs, Estimate, Method
 from ..criu import PID_FILE, dump_argv, restore_argv
 from ..moving import Criu, Dump
 from .contract import SECONDS, Facts, RestoredError, Saved, Work
-from .dumping import DumpedByCriu, fields_of, not_restored
+from .dumping import DumpedByCriu, ended_if_interrupted, fields_of, not_restored
 from .surroundings import Finding, checked
 
 CRIU_COSTS = Costs(fixed=Estimate(0.08, 0.2, 0.9), setup=Estimate(0.0, 0.0, 0.05))
@@ -26,8 +26,8 @@ CRIU_COSTS = Costs(fixed=Estimate(0.08, 0.2, 0.9), setup=Estimate(0.0, 0.0, 0.05
 _CONNECTED = ("--tcp-established", "--ext-unix-sk")
 _OWN_SESSION = "--shell-job"
 _FREE_SECONDS = 10.0
-_KILLED = 128 + signal.SIGKILL
-"""Exit status of a shell whose command was killed."""
+_SIGNALLED = 128
+"""A shell whose command was killed by a signal ends with more than this."""
 _LOOK_AGAIN = 0.005
 _STATE, _SESSION = 0, 3
 """Indices of the process state and the session ID in fields_of()."""
@@ -123,13 +123,19 @@ def restore_detached(
     # Run by a shell, because the exit status of ssh is the same for a killed command and a lost connection.
     argv = ["sh", "-c", '"$@"; exit $?', "sh"]
     argv += restore_argv(criu, images, ["--restore-detached", *options])
-    done = host.run(argv, timeout=SECONDS, cwd=Path("/"))
+
+    def end_left() -> None:
+        if left := _taken(host, pids):
+            host.run(["kill", "-KILL", *left], timeout=SECONDS)
+
+    with ended_if_interrupted(host, end_left):
+        done = host.run(argv, timeout=SECONDS, cwd=Path("/"))
     if not done.ok:
         # A killed CRIU leaves processes that are partly restored, or that run already. After other failures
         # nothing is killed: a PID may belong to another program, or CRIU may go on after a lost connection.
-        killed = done.returncode < 0 or done.returncode in (TIMED_OUT, _KILLED)
-        if killed and (left := _taken(host, pids)):
-            host.run(["kill", "-KILL", *left], timeout=SECONDS)
+        code = done.returncode
+        if code < 0 or code == TIMED_OUT or _SIGNALLED < code < LOST:
+            end_left()
         raise not_restored("not restored", host, done, images)
     read = host.read(images / PID_FILE)
     if not isinstance(read, bytes) or not read.strip().isdigit():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +14,7 @@ from ...errors import RunError, UnavailableError, UsageError
 from ...lifecycle import Method
 from ...model.change import replace
 from ..criu_images import check_images, read_pagemap
-from .contract import Saved
+from .contract import Saved, restore_line
 
 MANIFEST = "nearmetal-checkpoint.json"
 """Name of the description of a complete checkpoint. It is written last: a checkpoint without it is
@@ -20,10 +22,18 @@ incomplete."""
 BEGUN = "nearmetal-begun.json"
 """Name of the description of a checkpoint that has begun. It has no file sizes. It is written first, so that
 the checkpoint can be identified if nearmetal is killed."""
+HANDED_OVER = "nearmetal-handed-over.txt"
+"""Name of the file that says to which host the images were copied. It is written before the instance is
+restored there: from then on it may run there."""
 _INVENTORY = "inventory.img"
 """The image that CRIU writes last. CRIU ends the instance only after it."""
+STATE = "guest.state"
+"""Name of the file with the state of a guest."""
+_LIBVIRT_WHOLE = b"LibvirtQemudSave"
+"""Beginning of a file that libvirt has completed; before, it is LibvirtQemudPart."""
 _REWRITTEN = ("criu", "stats-restore")
 """Files that every restore overwrites."""
+_DESCRIPTIONS = (MANIFEST, f".{MANIFEST}", BEGUN, HANDED_OVER)
 _MORE = 64 << 20
 """Space in bytes that a checkpoint needs apart from the memory: for logs, page tables and devices."""
 
@@ -48,10 +58,14 @@ def require_room(directory: Path, memory: int) -> int:
 def require_new(directory: Path) -> None:
     """Make a directory for images, which only this user can read.
 
-    Raises UsageError if it exists and is not empty, or cannot be made.
+    Raises UsageError if it exists and is not empty, belongs to another user, or cannot be made.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if directory.stat().st_uid != os.geteuid():
+            raise UsageError(
+                f"{directory} belongs to another user", remedy="a new directory: images hold the memory"
+            )
         if any(directory.iterdir()):
             raise UsageError(
                 f"{directory} is not empty", remedy="a new directory: no image is ever overwritten"
@@ -67,11 +81,52 @@ def write_begun(directory: Path, saved: Saved) -> None:
 
 
 def write_saved(directory: Path, saved: Saved) -> int:
-    """Write the description MANIFEST, which completes a checkpoint. Return the bytes of all its files."""
-    sizes = _sizes(directory)
-    (directory / MANIFEST).write_text(_text(saved, sizes))
-    (directory / BEGUN).unlink(missing_ok=True)
+    """Write the description MANIFEST, which completes a checkpoint. Return the bytes of all its files.
+
+    Raises RunError if it cannot be written. The images can be restored without it.
+    """
+    sizes, aside = _sizes(directory), directory / f".{MANIFEST}"
+    try:
+        aside.write_text(_text(saved, sizes))
+        aside.rename(directory / MANIFEST)
+        (directory / BEGUN).unlink(missing_ok=True)
+    except OSError as e:
+        raise RunError(
+            f"{saved.name} was written to files, but not their description: {e.strerror}",
+            where=str(directory),
+            remedy=f"if it does not run: {restore_line(directory)}",
+        ) from e
     return sum(sizes.values())
+
+
+def write_handed_over(directory: Path, host: str, path: Path) -> None:
+    """Write HANDED_OVER: the images were copied to a path on another host."""
+    (directory / HANDED_OVER).write_text(f"{host}:{path}\n")
+
+
+def take_back(directory: Path) -> None:
+    """Remove HANDED_OVER, since the instance was not restored on the other host."""
+    (directory / HANDED_OVER).unlink(missing_ok=True)
+
+
+def again_line(directory: Path) -> str:
+    """Return the command line that restores an instance from a directory, which may have been handed over, if
+    it does not run."""
+    file = directory / HANDED_OVER
+    taken = f"rm {shlex.quote(str(file))} && " if file.exists() else ""
+    return f"{taken}{restore_line(directory)}"
+
+
+def require_kept(directory: Path) -> None:
+    """Raises UsageError if a directory was handed over to another host, where the instance may run."""
+    try:
+        where = (directory / HANDED_OVER).read_text().strip()
+    except OSError:
+        return
+    raise UsageError(
+        f"the images in {directory} were copied to {where}, to restore the instance there",
+        remedy=f"find out there; if it does not run: {again_line(directory)}",
+    )
 
 
 def _text(saved: Saved, sizes: Mapping[str, int]) -> str:
@@ -111,16 +166,19 @@ def read_saved(directory: Path) -> Saved:
 
 
 def read_interrupted(directory: Path) -> Saved | None:
-    """Return the description of a checkpoint during which nearmetal was killed, if CRIU had completed the
-    images.
+    """Return the description of a checkpoint during which nearmetal was killed, if CRIU or libvirt had
+    completed the images.
 
     None if there is no such checkpoint, or its images do not contain the whole memory. The instance may still
     run.
     """
-    if (directory / MANIFEST).exists() or not (directory / _INVENTORY).exists():
+    if (directory / MANIFEST).exists():
         return None
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RunError):
         saved, _ = _read(directory / BEGUN)
+        if not (directory / _INVENTORY).exists():
+            with (directory / STATE).open("rb") as file:
+                return saved if file.read(len(_LIBVIRT_WHOLE)) == _LIBVIRT_WHOLE else None
         check_images(directory)
         # Without pagemaps, the memory is at a page server. Lazy pages are still at the source.
         maps = [read_pagemap(file.read_bytes()) for file in directory.glob("pagemap-*.img")]
@@ -159,6 +217,6 @@ def remove_images(directory: Path) -> None:
 
 
 def _sizes(directory: Path) -> dict[str, int]:
-    files = [p for p in directory.rglob("*") if p.is_file() and p.name not in (MANIFEST, BEGUN)]
+    files = [p for p in directory.rglob("*") if p.is_file() and p.name not in _DESCRIPTIONS]
     images = [p for p in files if p.suffix not in (".log", ".pid") and p.name not in _REWRITTEN]
     return {str(p.relative_to(directory)): p.stat().st_size for p in sorted(images)}

@@ -49,9 +49,11 @@ START_COSTS = replace(COSTS, setup=Estimate(0.1, 0.4, 1.5))
 class MoveProgress:
     """The progress of a move, which move() updates.
 
+    awaited: whether the target waits for the guest at the URI, so that it must end if the move fails.
     committed: whether the guest may have run at the target. If so, it must not continue at its source.
     """
 
+    awaited: bool = False
     committed: bool = False
 
 
@@ -81,6 +83,7 @@ def move(
         configure(side, CAPABILITIES[method], bandwidth, downtime_limit)
         side.event_times()
     target.ask("migrate-incoming", {"uri": uri})
+    progress.awaited = True
     if together is not None:
         together.meet(time_limit)
     requested = time.time()

@@ -93,15 +93,24 @@ def save(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS) -> None:
 
     qmp: socket of its QEMU's monitor.
     seconds: time limit.
-    Raises RunError if QEMU fails, or at the time limit.
+    Raises RunError if QEMU fails, the file is not written whole, or at the time limit.
     """
-    file.touch(mode=0o600)
-    with Monitor(qmp) as monitor:
-        monitor.ask("stop")
-        monitor.ask("migrate-set-parameters", {"max-bandwidth": UNBOUNDED})
-        # QEMU 7.2 has no "file:" URI.
-        monitor.ask("migrate", {"uri": f"exec:cat > {shlex.quote(str(file))}"})
-        _await(monitor, seconds)
+    part, end = file.with_name(f".{file.name}"), time.monotonic() + seconds
+    part.touch(mode=0o600)
+    here, there = shlex.quote(str(part)), shlex.quote(str(file))
+    try:
+        with Monitor(qmp) as monitor:
+            monitor.ask("stop")
+            monitor.ask("migrate-set-parameters", {"max-bandwidth": UNBOUNDED})
+            # QEMU 7.2 has no "file:" URI, and of no version does it matter to QEMU how the command ends.
+            monitor.ask("migrate", {"uri": f"exec:cat > {here} && mv {here} {there} || rm -f {here}"})
+            _await(monitor, seconds)
+        while not file.exists():
+            if time.monotonic() > end or not (part.exists() or file.exists()):
+                raise RunError(f"{file.name} was not written whole", where=str(file))
+            time.sleep(LOOK_AGAIN)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def restore(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from ...errors import RunError, UnavailableError
 from ...host import Host, Process, runtime
 from ...host.guest_line import GuestLine
-from ...host.processes.running import running_program
+from ...host.processes.running import NOTED, running_program
 from ...lifecycle import Method, NotConvergedError
 from ...model.study import Environment
 from ..contract import Tools, Unavailable
@@ -60,8 +60,6 @@ name=$1 config=$2 gate=$3
 """
 """Shell commands that save a guest into a command, which begins as soon as the file `gate` does not exist.
 The guest is paused afterwards. If the command ends before, xl cannot write and lets the guest go on."""
-NOTED = 'echo $$ >"$1"; shift; exec "$@"'
-"""Shell commands that write their PID to a file, and run a program as this process."""
 AWAIT = 'read -r pid <"$1" || exit 0; while [ -e "/proc/$pid" ]; do sleep 0.1; done'
 """Shell commands that wait for the end of the process whose PID is in a file, if the file exists."""
 RECEIVE = """\
@@ -203,7 +201,7 @@ class _Move:
                 raise self._failure()
             completed = time.time()
             if offline:
-                xl.restore(file, max(1.0, self._late - time.monotonic()))
+                self._restored(file)
             self.settle()
             if to.together is not None:
                 to.together.meet(to.time_limit)
@@ -211,6 +209,12 @@ class _Move:
             xl.unpause(self.domain.name)
             resumed = time.time()
         return self._figures(requested, completed, resumed)
+
+    def _restored(self, file: str) -> None:
+        """Restore the guest, paused, from a file on dom0. Raises RunError."""
+        argv = ["sh", "-c", NOTED, self._path("pid"), "xl", "restore", "-p", file]
+        done = self.guest.at.host.run(argv, timeout=max(1.0, self._late - time.monotonic()))
+        done.require("the guest cannot be restored", find=find_xl_message)
 
     def _open_together(self, program: Process, gate: str) -> None:
         """Save the guest once all guests of its job stand still; let it go on if one of them does not."""
@@ -282,7 +286,7 @@ class _Move:
 
     def _running(self, argv: list[str]) -> AbstractContextManager[Process]:
         log = self.state / _LOG
-        noted = ["sh", "-c", NOTED, "sh", self._path("pid"), *argv]
+        noted = ["sh", "-c", NOTED, self._path("pid"), *argv]
         return running_program(self.guest.at.host, noted, self.domain.name, log, env={"LC_ALL": "C"})
 
     def _follow(self, program: Process, until: str = "") -> None:

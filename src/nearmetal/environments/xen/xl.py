@@ -90,13 +90,6 @@ class Xl:
     def unpause(self, name: str) -> None:
         self._do(["unpause", name], f"{name} cannot be unpaused")
 
-    def restore(self, file: str, timeout: float) -> None:
-        """Restore a guest from a file on dom0 that `xl save` has written. It is paused.
-
-        Raises RunError.
-        """
-        self._do(["restore", "-p", file], "the guest cannot be restored", timeout=timeout)
-
     def domains(self) -> tuple[output.ListedDomain, ...]:
         """Return all domains.
 

@@ -11,6 +11,9 @@ from pathlib import Path
 from ..base import Host, Launched, Process
 from .labelled import LABEL_VARIABLE
 
+NOTED = 'echo $$ >"$0"; exec "$@"'
+"""Shell script that writes its PID to the file $0, and becomes the command in its arguments."""
+
 
 @contextmanager
 def running_program(
