@@ -296,6 +296,7 @@ def prepared(
             backend=trial.node.backends[trial.arm.environment.backend],
             request=replace(request, connections=True) if job else request,
             method=method,
+            limit=w.longest,
             memory=memory,
             dirtied=dirtied,
             images=place / "here",

@@ -60,6 +60,7 @@ class CheckpointEvent:
     layers: an empty directory for the files that the instance writes to its root.
     record: file in which the program records its progress.
     log: directory for the logs of a failed event.
+    limit: seconds after which the event fails if the images are not copied, or the memory not fetched.
     notify: called at the beginning of each phase.
     program: program to run in the instance; None for nm-keeper with `memory`, `record` and `dirtied`.
     around: hooks that are called during the event.
@@ -78,6 +79,7 @@ class CheckpointEvent:
     layers: Path
     record: Path
     log: Path
+    limit: float = LIMIT
     notify: Callable[[Phase], None] = ignore
     program: VerifiedProgram | None = None
     around: Around = NOTHING
@@ -247,7 +249,7 @@ class _Course:
     def _finish_dump(self, dumping: criu_of.RunningDump) -> float:
         """Wait for the end of a dump. Return for how many seconds the processes stood still before it."""
         with self._phase(Phase.COPY):
-            dumping.finish(LIMIT)
+            dumping.finish(self._event.limit)
         statistics = statistics_of(dumping.images)
         # The seconds of the dump were counted for both phases.
         self._seconds[Phase.FREEZE] = statistics.freezing
@@ -334,7 +336,7 @@ class _Course:
                 (self._lazy_dump, "the source failed"),
             ):
                 try:
-                    status = process.wait(LIMIT)
+                    status = process.wait(self._event.limit)
                 except TimeoutError:
                     status = -1
                 if status != 0:
@@ -398,7 +400,8 @@ class _Course:
             self._sent += 0 if file.is_symlink() else size
 
     def _run_copy(self, origins: Sequence[Path], parent: Path) -> None:
-        done = self._event.host.run(["cp", "--archive", *map(str, origins), f"{parent}/"], timeout=LIMIT)
+        argv = ["cp", "--archive", *map(str, origins), f"{parent}/"]
+        done = self._event.host.run(argv, timeout=self._event.limit)
         if not done.ok:
             raise RunError(f"the checkpoint is not copied: {done.failure()}", where=str(parent))
 

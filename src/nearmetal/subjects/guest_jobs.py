@@ -213,6 +213,7 @@ def _moved_together(
             method=Method.OFFLINE,
             destination=with_memory(there, w.memory),
             bandwidth=w.bandwidth,
+            time_limit=w.longest,
             together=together,
         )
         with ExitStack() as stack:

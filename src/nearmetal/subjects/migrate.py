@@ -56,7 +56,7 @@ from .contract import Cost, Subject, lacks_method, stays_because
 from .event_rows import event_row, measured_row, reported, slowdown_rows, with_steps
 from .mpi_jobs import methods_of_extent, unable_to_hold_job
 from .pace import behind, marked, pace, written_pages
-from .probing import TCP_EVERY, Probe, interrupt, program_inside, responder
+from .probing import MOST_SECONDS, TCP_EVERY, Probe, interrupt, program_inside, responder
 from .process_moves import moves_of_job, moves_of_processes
 from .rank_moves import moves_of_rank, refuses_to_move_rank, unable_to_move_rank
 from .rounds import shuffled
@@ -227,9 +227,10 @@ def _move_guest(trial: Trial, backend: Backend, w: EventSubject, count: int) -> 
                 method=plan.choice.method if plan is not None else method,
                 destination=with_memory(there, w.memory),
                 bandwidth=w.bandwidth,
+                time_limit=w.longest,
                 downtime_limit=plan.rest if plan is not None else limit,
             )
-            client = probe.begin(floor.period)
+            client = probe.begin(floor.period, MOST_SECONDS + w.longest)
             try:
                 # All under the load of the probe, which slows an emulated guest down.
                 begun = marked(output) if works else None

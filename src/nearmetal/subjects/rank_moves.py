@@ -250,6 +250,7 @@ def move_guest_of_rank(
                 method=method,
                 destination=with_memory(there, w.memory),
                 bandwidth=w.bandwidth,
+                time_limit=w.longest,
                 downtime_limit=w.most_downtime,
             )
             moved = stack.enter_context(backend.migrate(host, tools, now, move))

@@ -173,6 +173,7 @@ def event_subjects(draw: st.DrawFn, name: str) -> EventSubject:
         "dirty_rate": st.floats(0, 1e12),
         "bandwidth": st.floats(1e3, 1e12),
         "downtime_limit": st.floats(1e-3, 2000),
+        "time_limit": st.floats(1, 86400),
         "of": st.sampled_from(Extent),
         "ranks": st.integers(2, 64),
     }

@@ -50,11 +50,17 @@ DOWNTIME_LIMIT = 0.3
 """Default of the key `downtime_limit`, in seconds."""
 
 
+TIME_LIMIT = 60.0
+"""Default of the key `time_limit`, in seconds."""
+
+
 IDLE_RATE = 1.0
 """Rate at which a program with the load IDLE dirties pages, in bytes of pages per second: almost none."""
 
 
-LIFECYCLE_KEYS = frozenset({"method", "of", "ranks", "memory", "load", "working_set", "dirty_rate"})
+LIFECYCLE_KEYS = frozenset(
+    {"method", "of", "ranks", "memory", "load", "working_set", "dirty_rate", "time_limit"}
+)
 """Keys of a subject that writes instances to files and restores them."""
 
 
@@ -92,6 +98,7 @@ class EventSubject(WorkloadBase):
     memory, working_set: in bytes.
     dirty_rate, bandwidth: in bytes per second; a dirty rate of 0 has no limit.
     downtime_limit: in seconds, for methods that copy in rounds and for AUTO.
+    time_limit: in seconds, for moves of guests and for copies of images.
     """
 
     event: ClassVar[bool] = True
@@ -157,6 +164,12 @@ class EventSubject(WorkloadBase):
         "migrate: most downtime of a guest, for precopy, multifd and auto; 300 ms if omitted",
         "100 ms",
     )
+    time_limit: float | None = key_or(
+        None,
+        quantity(Dimension.TIME, 1, 86400),
+        "checkpoint, migrate: most time of a move of a guest, and of a copy of images; 1 min if omitted",
+        "10 min",
+    )
 
     @property
     def mpi(self) -> bool:
@@ -192,6 +205,11 @@ class EventSubject(WorkloadBase):
     @property
     def most_downtime(self) -> float:
         return DOWNTIME_LIMIT if self.downtime_limit is None else self.downtime_limit
+
+    @property
+    def longest(self) -> float:
+        """Seconds after which a move of a guest, or a copy of images, is given up."""
+        return TIME_LIMIT if self.time_limit is None else self.time_limit
 
     @property
     def extent(self) -> Extent:
