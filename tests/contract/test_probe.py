@@ -15,6 +15,7 @@ import pytest
 from tests.patience import PATIENCE, one_fits
 
 from nearmetal.environments import Tools
+from nearmetal.host.processes.labelled import tree
 from nearmetal.lifecycle import ProbeLog, ProbeResult, evaluate, read_probe_log
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment
@@ -86,6 +87,25 @@ def test_nothing_is_lost_or_doubled_where_nothing_happens(
 
     # A responder that does not run for a tenth of a second has no room for further requests.
     one_fits(lost, lambda requests: requests == 0, attempts=10)
+
+
+def test_tcp_is_awaited_as_long_as_it_was_silent(tools: Tools, network: Network, tmp_path: Path) -> None:
+    """Its lost requests come again only after as long a time."""
+    out = tmp_path / "log"
+    with answering(tools, network) as process:
+        client = asking(tools, network, out, 60.0, linger=0.1)
+        time.sleep(0.3)
+        answerers = tree(process.pid)
+        for pid in answerers:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(2.0)
+        client.terminate()
+        time.sleep(1.0)
+        for pid in answerers:
+            os.kill(pid, signal.SIGCONT)
+        assert client.wait(PATIENCE) == 0
+    log = read_probe_log(out.read_text())
+    assert log.tcp[-1].answers and evaluate(log.tcp, TCP_PERIOD).gap > 2.0
 
 
 @pytest.mark.parametrize("rest", RESTS)

@@ -22,6 +22,7 @@ from tests.patience import until
 from tests.system.moving_case import MEMORY, ROOT, Program, criu, program, state
 from tests.system.test_quick import left_behind, nearmetal
 
+from nearmetal.api.move_locks import only_one
 from nearmetal.environments.qemu.qmp import Monitor
 
 pytestmark = pytest.mark.apart
@@ -257,7 +258,8 @@ class Guest:
         words = ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-machine", "pc", "-m", str(memory)]
         words += ["-accel", "tcg,tb-size=32", "-drive", boot, "-serial", f"file:{self.serial}"]
         words += ["-qmp", f"unix:{self.qmp},server=on,wait=off", *more]
-        self.process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        env = os.environ | {"PATH": f"{directory / 'bin'}:{os.environ['PATH']}"}  # of its commands too
+        self.process = subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL)
         until(lambda: self.qmp.is_socket(), "the socket")
 
     @property
@@ -381,6 +383,30 @@ def test_a_second_move_of_a_guest_is_refused_meanwhile(guests: list[Guest], tmp_
         said = first.communicate()[1]
     assert "it continues at its source" in said, said
     guests[0].goes_on()
+
+
+@QEMU
+def test_a_guest_whose_file_is_not_whole_goes_on(guests: list[Guest], tmp_path: Path) -> None:
+    """As on a disk that is full at the end of the file: QEMU does not ask how its command has ended."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "cat").write_text("#!/bin/sh\n/bin/cat\nexit 1\n")
+    (tmp_path / "bin" / "cat").chmod(0o755)
+    done = nearmetal("checkpoint", "./a", "--to", "i", cwd=tmp_path)
+    assert done.returncode == 4, done.stderr
+    assert "it continues at its source: guest.state was not written whole" in done.stderr
+    guests[0].goes_on()
+    assert not list((tmp_path / "i").glob("*.state"))
+
+
+@QEMU
+def test_a_waiting_qemu_takes_one_guest_at_a_time(guests: list[Guest], tmp_path: Path) -> None:
+    source, target = guests
+    with only_one(f"qmp:{target.qmp}"):
+        done = nearmetal("migrate", "./a", "--to", "./b", cwd=tmp_path)
+    assert done.returncode == 3 and "by another command" in done.stderr, done.stderr
+    source.goes_on()
+    with Monitor(target.qmp) as monitor:
+        assert monitor.ask("query-status")["status"] == "inmigrate"
 
 
 @QEMU

@@ -216,10 +216,27 @@ def test_the_tool_is_killed_during_the_restore_there(
     images = list((state / "checkpoints").iterdir())
     assert len(images) == 1
     if not program.copies and method is Method.CRIU:
+        refused = nearmetal("restore", str(images[0]), cwd=tmp_path)
+        assert refused.returncode == 2 and "were copied to there:" in refused.stderr, refused.stderr
+        (images[0] / "nearmetal-handed-over.txt").unlink()  # as it says
         comes_back(program, images[0], tmp_path)
     for directory in there.left():
         shutil.rmtree(directory)  # nobody could reach them
     assert nearmetal("clean", cwd=tmp_path).returncode == 0, "the connection of the tool is left"
+
+
+def test_ctrl_c_ends_what_a_restore_has_begun(program: Program, tmp_path: Path) -> None:
+    assert nearmetal("checkpoint", str(program.pid), "--to", "i", cwd=tmp_path).returncode == 0
+    reached = tmp_path / "reached"
+    env = os.environ | at_moment(tmp_path, "pre-resume", f": >{reached}", "sleep 600")
+    words = [NEARMETAL, "restore", "i"]
+    with subprocess.Popen(words, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as tool:
+        until(reached.exists, "the restore")
+        tool.send_signal(signal.SIGINT)
+        said = tool.communicate()[1]
+    assert "interrupted; whether" in said and "nearmetal restore i" in said, said
+    until(lambda: not program.copies, "the end of what was restored")
+    comes_back(program, tmp_path / "i", tmp_path)
 
 
 @pytest.fixture

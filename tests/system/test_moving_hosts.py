@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from benchmarks.criu_moves import large_pipes
+from tests.patience import until
 from tests.system.moving_case import (
     MEMORY,
     ROOT,
@@ -25,6 +28,7 @@ from tests.system.moving_case import (
 
 from nearmetal.api import moving
 from nearmetal.environments import Unavailable
+from nearmetal.environments.external import WrittenError, dumping
 from nearmetal.errors import RunError, UnavailableError, UsageError
 from nearmetal.host import LocalHost
 from nearmetal.lifecycle import Method
@@ -64,6 +68,26 @@ def test_it_continues_here_if_the_restore_there_fails(
     assert program.running and not there.left()
     logs_only = [p.suffix for p in (state / "checkpoints").rglob("*") if p.is_file()]
     assert set(logs_only) <= {".log"}
+
+
+def test_memory_at_a_page_server_is_kept_if_the_source_does_not_end(
+    program: Program, there: There, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(pid: int, what: str) -> NoReturn:
+        raise WrittenError(f"interrupted: {what} was written to files, and ends")
+
+    monkeypatch.setattr(dumping, "await_end", interrupted)
+    with pytest.raises(RunError) as failed:
+        moving.migrate(str(program.pid), "there", moving.How(method=Method.CRIU_PAGESERVER))
+    (kept,), (images,) = there.left(), (state / "checkpoints").iterdir()
+    assert failed.value.remedy == (
+        f"when it has ended: copy what is in there:{kept} there too, then nearmetal restore {images}"
+    )
+    until(lambda: not program.copies, "the end of the source")
+    shutil.copytree(kept, images, dirs_exist_ok=True)
+    shutil.rmtree(kept)
+    moving.restore(images)
+    program.goes_on()
 
 
 def test_precopy_needs_a_kernel_that_tracks_writes(program: Program, there: There) -> None:

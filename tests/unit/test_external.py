@@ -27,14 +27,18 @@ from nearmetal.environments.external import (
     Target,
     Way,
     Work,
+    again_line,
     find_external,
     read_interrupted,
     read_saved,
     remove_images,
+    require_kept,
     require_new,
     require_room,
     require_way,
+    take_back,
     write_begun,
+    write_handed_over,
     write_saved,
 )
 from nearmetal.environments.external.containers import LxcContainer, RuncContainer
@@ -296,6 +300,40 @@ def test_the_images_are_described_last_and_checked_first(tmp_path: Path) -> None
     (images / "nearmetal-checkpoint.json").write_text("{}")
     with pytest.raises(UsageError, match="is damaged"):
         read_saved(images)
+
+
+def test_images_without_a_description_can_be_restored(tmp_path: Path) -> None:
+    (tmp_path / ".nearmetal-checkpoint.json").mkdir()  # as on a full disk
+    with pytest.raises(RunError, match="pid:7 was written to files, but not their description") as failed:
+        write_saved(tmp_path, Saved(name="pid:7", method=Method.CRIU))
+    assert failed.value.remedy == f"if it does not run: nearmetal restore {tmp_path}"
+    assert not (tmp_path / "nearmetal-checkpoint.json").exists(), "no empty one"
+
+
+def test_images_that_another_host_restores_are_not_restored_here_unasked(tmp_path: Path) -> None:
+    require_kept(tmp_path)
+    write_handed_over(tmp_path, "node7", Path("/var/tmp/x"))
+    file = tmp_path / "nearmetal-handed-over.txt"
+    with pytest.raises(UsageError, match="were copied to node7:/var/tmp/x, to restore the instance") as kept:
+        require_kept(tmp_path)
+    assert kept.value.remedy.endswith(f"if it does not run: rm {file} && nearmetal restore {tmp_path}")
+    take_back(tmp_path)
+    require_kept(tmp_path)
+    assert again_line(tmp_path) == f"nearmetal restore {tmp_path}"
+
+
+def test_a_directory_of_another_user_takes_no_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(UsageError, match="belongs to another user"):
+        require_new(tmp_path)
+
+
+def test_a_file_that_libvirt_has_completed_is_whole(tmp_path: Path) -> None:
+    saved = Saved(name="libvirt:vm", method=Method.OFFLINE)
+    write_begun(tmp_path, saved)
+    for magic, found in ((b"LibvirtQemudPart", None), (b"LibvirtQemudSave", saved)):
+        (tmp_path / "guest.state").write_bytes(magic + b"x" * 8)
+        assert read_interrupted(tmp_path) == found
 
 
 def test_images_of_a_command_that_was_killed_are_whole_if_criu_had_ended(tmp_path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+import time
 from dataclasses import replace
+from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -13,9 +17,11 @@ from nearmetal.host.counters.procfiles import proportional_set
 from nearmetal.lifecycle import Method
 from nearmetal.model.study import Design, EventSubject, Mode, SubjectFacts
 from nearmetal.subjects.density import DENSITY
+from nearmetal.subjects.event_rows import reported
 from nearmetal.subjects.exec import EXEC
 from nearmetal.subjects.migrate import MIGRATE, Migrate
 from nearmetal.subjects.start_stop import START, STOP
+from nearmetal.subjects.verified import VerifiedProgram
 
 DESIGN = Design(baselines=("n",), margin=0.03, confidence=0.95, seed=1, slices=8, runs=3)
 PLAIN = Design(baselines=("n",), margin=0.03, confidence=0.95, seed=1, slices=8, runs=3, mode=Mode.PLAIN)
@@ -49,3 +55,20 @@ def test_the_proportional_set_of_a_process() -> None:
     rollup = b"00400000-7fff [rollup]\nRss:            1820 kB\nPss:              98 kB\nPss_Dirty: 60 kB\n"
     assert proportional_set(rollup) == 98 * 1024
     assert proportional_set(b"") is None
+
+
+def test_a_downtime_of_less_than_a_millisecond_is_not_left_out() -> None:
+    """QEMU reports whole milliseconds; without its zeros the others would be too long."""
+    assert reported([0.0, 0.003, None]) == [0.0005, 0.003]
+    assert reported([0.0, None]) == reported([None]) == []
+
+
+def test_a_program_whose_connections_were_cut_gets_as_much_time_again(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    record.write_bytes(struct.pack("=5Q", 7, 0, 0, 0, 0))
+    program = VerifiedProgram(argv=(), records=(record,))
+    begin = time.monotonic()
+    step = Timer(2.5, record.write_bytes, [struct.pack("=5Q", 8, 0, 0, 0, 0)])
+    step.start()
+    assert program.goes_on(away=600.0) and time.monotonic() - begin < 600
+    step.join()
