@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from nearmetal.environments import Available, HoldsConnections, InstanceRequest,
 from nearmetal.environments.criu_connections import (
     connection_options,
     freezing_options,
+    frozen_at,
     waiting_options,
     write_configuration,
 )
@@ -197,10 +199,13 @@ def test_a_group_is_frozen_before_criu_looks_or_left_to_it(
     (group := tmp_path / "a b").mkdir()
     (group / control).write_text(before)
     (group / "cgroup.events").write_text(events)
-    option, script = freezing_options(group / control, tmp_path)
+    option, script = freezing_options(group / control, tmp_path, tmp_path)
     assert option == "--action-script"
     subprocess.run([script], env={**os.environ, "CRTOOLS_SCRIPT_ACTION": action}, check=True)
     assert (group / control).read_text().strip() == after
+    froze = frozen_at(tmp_path)
+    if action == "pre-dump" and after == "FROZEN":
+        assert froze is not None and abs(time.time() - froze) < 600
 
 
 @pytest.mark.parametrize(("line", "goes_on"), [("\n", True), ("", False)])
@@ -217,7 +222,7 @@ def test_a_restore_waits_once_for_a_line_and_fails_without(tmp_path: Path, line:
 
 
 def test_a_group_without_a_freezer_is_left_to_criu(tmp_path: Path) -> None:
-    assert freezing_options(None, tmp_path) == () and not list(tmp_path.iterdir())
+    assert freezing_options(None, tmp_path, tmp_path) == () and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,15 @@ CONNECTIONS = (*UNLOCKED, "--tcp-established", "--ghost-limit", "256M")
 saves only up to a limit; the default limit of 1 MiB is too small for them."""
 
 _FREEZE = """#!/bin/sh
-[ "$CRTOOLS_SCRIPT_ACTION" = pre-dump ] && cd {group} && echo {frozen} >{file} || exit 0
+[ "$CRTOOLS_SCRIPT_ACTION" = pre-dump ] && cd {group} && date +%s.%N >{at} && echo {frozen} >{file} || exit 0
 tries=0
 until grep -qx {whole} {state}; do
-    [ $((tries += 1)) -le 50 ] || {{ echo {thawed} >{file}; exit 0; }}
+    [ $((tries += 1)) -le 50 ] || {{ echo {thawed} >{file}; rm {at}; exit 0; }}
     sleep 0.001
 done
 """
+
+_FROZEN_AT = "frozen-at"
 
 _WAIT = """#!/bin/sh
 [ "$CRTOOLS_SCRIPT_ACTION" != {moment} ] || timeout {limit} sh -c 'read -r line <"$1"' sh {hold}
@@ -52,24 +54,36 @@ def connection_options(request: InstanceRequest, directory: Path) -> tuple[str, 
     return (*CONNECTIONS, *_action_script(directory / "connect", text))
 
 
-def freezing_options(freezer: Path | None, directory: Path) -> tuple[str, ...]:
+def freezing_options(freezer: Path | None, directory: Path, images: Path) -> tuple[str, ...]:
     """Return the options of a dump that shorten the freezing of a container's control group.
 
     CRIU freezes the group and checks only after 100 ms whether the group is frozen. A script therefore
     freezes the group before CRIU does, which takes 1 to 3 ms: CRIU does not wait for a group that is frozen
     already. CRIU thaws the group once it controls all processes. If the dump fails, the group stays frozen
-    until moving.Checkpoints.thaw() is called.
+    until moving.Checkpoints.thaw() is called. The statistics of CRIU begin only after the script, which
+    therefore writes the time to a file; see frozen_at().
 
     freezer: file from cgroups.freezer(); None if there is no freezer, which needs no option.
     directory: directory for the script.
+    images: directory of the images, for the file.
     """
     if freezer is None:
         return ()
     words = {"frozen": "FROZEN", "thawed": "THAWED", "state": freezer.name, "whole": "FROZEN"}
     if freezer.name == "cgroup.freeze":
         words = {"frozen": "1", "thawed": "0", "state": "cgroup.events", "whole": "'frozen 1'"}
-    text = _FREEZE.format(group=shlex.quote(str(freezer.parent)), file=freezer.name, **words)
+    group, at = shlex.quote(str(freezer.parent)), shlex.quote(str(images / _FROZEN_AT))
+    text = _FREEZE.format(group=group, at=at, file=freezer.name, **words)
     return _action_script(directory / "freeze", text)
+
+
+def frozen_at(images: Path) -> float | None:
+    """Return when the script of freezing_options() froze the instance, in seconds of CLOCK_REALTIME; None if
+    there was no script."""
+    try:
+        return float((images / _FROZEN_AT).read_text())
+    except (OSError, ValueError):
+        return None
 
 
 def waiting_options(hold: Path, directory: Path, moment: str = "post-setup-namespaces") -> tuple[str, ...]:

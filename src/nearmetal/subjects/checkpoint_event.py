@@ -27,6 +27,7 @@ from ..environments import (
     Tools,
 )
 from ..environments import criu as criu_of
+from ..environments.criu_connections import frozen_at
 from ..environments.criu_images import image_bytes, made, memory_sent, statistics_of
 from ..errors import RunError, TrialFailedError
 from ..host import Host, Process
@@ -156,7 +157,7 @@ class _Course:
             images, stopped = self._write()
             self._copy(target, restore)
             if self._dumping is not None:
-                stopped -= self._finish_dump(self._dumping)
+                stopped = self._finish_dump(self._dumping, stopped)
             if e.method.fetches_later:
                 self._fetcher = self._connect_fetcher(target)
         except (RunError, OSError) as error:
@@ -246,8 +247,11 @@ class _Course:
         self._before = self._progress()
         return dump.images, ended
 
-    def _finish_dump(self, dumping: criu_of.RunningDump) -> float:
-        """Wait for the end of a dump. Return for how many seconds the processes stood still before it."""
+    def _finish_dump(self, dumping: criu_of.RunningDump, ended: float) -> float:
+        """Wait for the end of a dump. Return when the processes stopped.
+
+        ended: when they had ended. Both are times of CLOCK_MONOTONIC in seconds.
+        """
         with self._phase(Phase.COPY):
             dumping.finish(self._event.limit)
         statistics = statistics_of(dumping.images)
@@ -255,7 +259,9 @@ class _Course:
         self._seconds[Phase.FREEZE] = statistics.freezing
         self._seconds[Phase.DUMP] = max(self._seconds[Phase.DUMP] - statistics.freezing, 0.0)
         self._sent += memory_sent(dumping.images, self._event.method)
-        return statistics.frozen + statistics.freezing
+        if (frozen := frozen_at(dumping.images)) is not None:
+            return time.monotonic() - (time.time() - frozen)
+        return ended - (statistics.frozen + statistics.freezing)
 
     def _start_dump(self, dump: Dump) -> criu_of.RunningDump:
         e = self._event

@@ -62,7 +62,7 @@ class Lxc(ProgramBackend, criu_of.RestoresByCriu):
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
         freezer = cgroups.freezer(instance.cgroups, request.place)
-        more = freezing_options(freezer, state_of(request))
+        more = freezing_options(freezer, state_of(request), dump.images)
         words = _checkpointing(tools, request, criu, dump.images, "--stop", more=more)
         return [*_into(tools, instance.pid), "--", *words]
 

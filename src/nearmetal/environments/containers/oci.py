@@ -336,7 +336,9 @@ class CheckpointingOciBackend(OciBackend, criu_of.RestoresConnections):
         placed = _placed(self, tools, request, state, instance.cgroups)
         freezer = cgroups.freezer(instance.cgroups, request.place)
         groups = criu_of.external_options(_group_mounts(instance.pid, dump.images))
-        _write_criu_options(request, state, (*freezing_options(freezer, state), *_masked(), *groups))
+        _write_criu_options(
+            request, state, (*freezing_options(freezer, state, dump.images), *_masked(), *groups)
+        )
         if (network := _own_network(request, state)) is not None:
             network.unlink()
             network.symlink_to(f"/proc/{instance.pid}/ns/net")
