@@ -296,8 +296,10 @@ def _send(
                 write_images(external, host, work, images, saved.method, server=port)
         except WrittenError as e:
             raise _written(e, images, there) from e
-        except BaseException:
+        except BaseException as e:
             there.kept = not _runs(host, external)
+            if isinstance(e, KeyboardInterrupt):
+                raise _stopped(host, external, images, there) from e
             raise
         return frozen
 
@@ -330,10 +332,20 @@ def _write(host: Host, external: External, work: Work, saved: Saved, images: Pat
     except WrittenError as e:
         write_saved(images, saved)
         raise _written(e, images) from e
+    except KeyboardInterrupt as e:
+        raise _stopped(host, external, images) from e
 
 
 def _written(error: WrittenError, images: Path, there: ImagesThere | None = None) -> RunError:
     return RunError(error.what, where=str(images), remedy=f"when it has ended: {_again(images, there)}")
+
+
+def _stopped(host: Host, external: External, images: Path, there: ImagesThere | None = None) -> RunError:
+    """Return the error of a dump that Ctrl-C has interrupted."""
+    if _runs(host, external):
+        return RunError(f"interrupted; {external.name} continues")
+    what = f"interrupted; {external.name} does not run"
+    return RunError(what, where=str(images), remedy=_again(images, there))
 
 
 def _interrupted(external: External, images: Path, there: ImagesThere | None = None) -> RunError:
