@@ -117,7 +117,7 @@ workloads:
     time_limit: 15 min
     working_set: 1 MiB
     dirty_rate: 1 MiB/s
-design: {{baseline: vm, mode: plain, margin: 10 %, seed: 1, max_time: 50 min}}
+design: {{baseline: vm, mode: plain, margin: 10 %, seed: 1, max_time: 95 min}}
 """
 METHODS = {"job": Method.OFFLINE, "rank": Method.PRECOPY}
 """How all guests of a job are moved, and the guest of one of its ranks."""
@@ -178,7 +178,7 @@ def trials_of(dom0: Outer, study: str) -> list[dict[str, Any]]:
     """The trials of one round of a study that was carried into a dom0."""
     results = f"/written/{study}"
     words = ["run", f"/carried/{study}.yaml", "--results", results, "--max-blocks", "1", "--json"]
-    nearmetal(dom0, words, timeout=3000)
+    nearmetal(dom0, words, timeout=6000)
     assert not guests_of(dom0)
     lines = dom0.do("sh", "-c", f"cat {results}/*/trials/*.jsonl").splitlines()
     return [json.loads(line) for line in lines]
