@@ -62,7 +62,6 @@ LINES = {
     "plan X --seed X --blocks X": "plan small.yaml --seed 1 --blocks 40",
     "quick": "quick --dry-run",
     "report --figures draws all of them as files.": "report --help",
-    "restore": "restore --help",
     "restore X": "restore --help",
     "resume DIR --engine ENGINE": "resume RUN --dry-run",
     "resume X": "resume RUN --dry-run",
