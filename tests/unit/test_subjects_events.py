@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import struct
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from threading import Timer
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from nearmetal.environments import Instance, Tools
 from nearmetal.environments.native import Native
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.environments.registry import get_backend
+from nearmetal.errors import TrialFailedError
+from nearmetal.host import LocalHost
 from nearmetal.host.counters.procfiles import proportional_set
 from nearmetal.lifecycle import Method
 from nearmetal.model.study import Design, EventSubject, Mode, SubjectFacts
+from nearmetal.subjects import tcp_job
 from nearmetal.subjects.density import DENSITY
 from nearmetal.subjects.event_rows import reported
 from nearmetal.subjects.exec import EXEC
 from nearmetal.subjects.migrate import MIGRATE, Migrate
 from nearmetal.subjects.start_stop import START, STOP
+from nearmetal.subjects.tcp_job import AttachedRank, TcpJob
 from nearmetal.subjects.verified import VerifiedProgram
+from nearmetal.testing.fake_host import FakeProcess
 
 DESIGN = Design(baselines=("n",), margin=0.03, confidence=0.95, seed=1, slices=8, runs=3)
 PLAIN = Design(baselines=("n",), margin=0.03, confidence=0.95, seed=1, slices=8, runs=3, mode=Mode.PLAIN)
@@ -72,3 +81,33 @@ def test_a_program_whose_connections_were_cut_gets_as_much_time_again(tmp_path: 
     step.start()
     assert program.goes_on(away=600.0) and time.monotonic() - begin < 600
     step.join()
+
+
+def test_a_slow_job_goes_on_as_long_as_it_takes_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on emulated nodes: each step comes within the limit, and all of them together take longer."""
+    output, now = tmp_path / "rank0.txt", [0.0]
+    output.write_text('{"step": 0}\n')
+
+    def passes(_: float) -> None:
+        now[0] += 0.9 * tcp_job.LIMIT
+        if now[0] < 5 * tcp_job.LIMIT:
+            with output.open("a") as file:
+                file.write(f'{{"step": {round(now[0])}}}\n')
+
+    monkeypatch.setattr(tcp_job, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=passes))
+    job = TcpJob(
+        host=LocalHost(),
+        tools=Tools(directory=Path("/tools")),
+        addresses=(),
+        memory=0,
+        rate=0,
+        directory=tmp_path,
+        stack=ExitStack(),
+    )
+    instance = cast(Instance, None)
+    job.attached.append(AttachedRank(instance=instance, process=FakeProcess(()), output=output))
+    job.go_on(round(3 * tcp_job.LIMIT))
+    with pytest.raises(TrialFailedError, match="the job does not go on: no step in 120 s"):
+        job.go_on(round(30 * tcp_job.LIMIT))

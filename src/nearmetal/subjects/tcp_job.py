@@ -204,14 +204,17 @@ class TcpJob:
     def go_on(self, steps: int) -> None:
         """Wait until the job has taken this number of further steps.
 
-        Raises TrialFailedError if a rank ends, or if LIMIT seconds pass.
+        Raises TrialFailedError if a rank ends, or if there is no step within LIMIT seconds.
         """
         first, end = self.attached[0], time.monotonic() + LIMIT
-        wanted = first.steps() + steps
-        while first.steps() < wanted:
+        seen = first.steps()
+        wanted = seen + steps
+        while (now := first.steps()) < wanted:
             self.check()
+            if now > seen:
+                seen, end = now, time.monotonic() + LIMIT
             if time.monotonic() > end:
-                raise TrialFailedError(f"the job does not go on: no {steps} steps in {LIMIT:g} s")
+                raise TrialFailedError(f"the job does not go on: no step in {LIMIT:g} s")
             time.sleep(_LOOK_AGAIN)
 
     def check(self) -> None:
