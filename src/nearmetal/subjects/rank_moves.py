@@ -53,9 +53,8 @@ CARRIED = Attachment.VETH_BRIDGE
 """The attachment that connects instances on emulated nodes, and lets an address move to another node."""
 RECORD = "/tmp/nm-keeper.record"
 """Path of a rank's record in its guest."""
-STEPS_AFTER = 300
-"""Number of steps that the job must take after a move of a guest before the move counts as successful. A rank
-verifies all its memory in at most 100 steps, and its last reported step may be as old."""
+STEPS_AFTER = 100
+"""Number of steps that the job must take after a move of a guest before the move counts as successful."""
 
 
 def unable_to_move_rank(w: EventSubject, backend: Backend) -> str | None:
