@@ -72,9 +72,7 @@ design:
   max_time: 50 min
   slices: 2
 """
-MOVES = """\
-name: nested-xen-moves
-question: does it work? (every figure is of an emulator)
+GUEST = """\
 environments:
   vm:
     backend: xen
@@ -88,28 +86,28 @@ placements:
 workloads:
   moved:
     subject: migrate
+"""
+MOVES = (
+    """\
+name: nested-xen-moves
+question: does it work? (every figure is of an emulator)
+"""
+    + GUEST
+    + """\
     methods: [offline, precopy]
     count: 1
     working_set: 4 MiB
     dirty_rate: 1 MiB/s
 design: {{baseline: vm, mode: plain, margin: 10 %, seed: 1, max_time: 50 min}}
 """
-JOB = """\
+)
+JOB = (
+    """\
 name: nested-xen-{of}
 question: does it work? (every figure is of an emulator)
-environments:
-  vm:
-    backend: xen
-    image: debian-mpi
-    attachment: veth-bridge
-    placements: [1x1]
-    guest: {{memory: 128 MiB, vcpus: 1, kernel: {kernel}, boot_timeout: 30 min}}
-    xen: {{type: pvh}}
-placements:
-  1x1: {{instances: 1, tasks: 1}}
-workloads:
-  moved:
-    subject: migrate
+"""
+    + GUEST
+    + """\
     of: {of}
     ranks: 2
     method: {method}
@@ -119,6 +117,7 @@ workloads:
     dirty_rate: 1 MiB/s
 design: {{baseline: vm, mode: plain, margin: 10 %, seed: 1, max_time: 95 min}}
 """
+)
 METHODS = {"job": Method.OFFLINE, "rank": Method.PRECOPY}
 """How all guests of a job are moved, and the guest of one of its ranks."""
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import shlex
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,11 +16,13 @@ from ...errors import RunError, UnavailableError, UsageError
 from ...host import Completed, Host
 from ...host.processes.failure import TIMED_OUT, find_message
 from ...host.processes.running import NOTED
+from ...host.runtime import scratch_directory
 from ...lifecycle import Costs, Estimate, Method
 from ..contract import Unavailable
 from ..libvirt.daemon import ask as ask_libvirt
 from ..libvirt.daemon import find_virsh_message, usual_uri
 from ..libvirt.migrate import MOVE_OPTIONS
+from ..xen.migrate import LAST_SECONDS
 from ..xen.xl import find_xl_message
 from .containers import require_program
 from .contract import ASK_SECONDS, SECONDS, Facts, MovedAway, Saved, Target, Way, Work, restore_line
@@ -29,8 +30,6 @@ from .dumping import free_name
 from .saved import STATE
 from .surroundings import Finding
 
-LAST_SECONDS = 90.0
-"""Seconds for the last steps of xl after its time limit. It waits 60 s for a guest to suspend."""
 _MEMORY, _STATE = 2, 4
 """Columns of `xl list`."""
 _CPU_MODE = re.compile(r"<cpu mode='(?:host-passthrough|maximum)'")
@@ -285,8 +284,8 @@ class XenDomain(_Domain):
         what, to: as in _said().
         Raises RunError, which says where the domain runs.
         """
-        with tempfile.TemporaryDirectory(prefix="nearmetal-") as place:
-            pid, printed = Path(place) / "pid", Path(place) / "printed"
+        with scratch_directory(f"nearmetal-check-{os.getpid()}-move") as place:
+            pid, printed = place / "pid", place / "printed"
             limited = ["timeout", "--foreground", f"{work.time_limit:g}"]
             receiver = ["sh", "-c", NOTED, str(pid), *limited]
             process = host.start(argv(receiver), stdout=printed, stderr=printed, cwd=Path("/"))

@@ -370,8 +370,9 @@ class _Move:
         left, came = events(read_log(self.state / _FROM)), events(read_log(self.state / _TO))
         facts = self._report("--completed", self.daemon.uri, self.there)
         completed = left.get("MIGRATION completed", came.get("MIGRATION completed", time.time()))
-        resumed, downtime = came.get("RESUME", completed), facts.get("downtime", 0) / 1e3
-        stopped = left.get("STOP", resumed - downtime)
+        resumed = came.get("RESUME", completed)
+        downtime = facts["downtime"] / 1e3 if "downtime" in facts else None
+        stopped = left.get("STOP", resumed - (downtime or 0.0))
         return MoveFigures(
             requested=min(left.get("MIGRATION setup", requested), stopped),
             stopped=stopped,
