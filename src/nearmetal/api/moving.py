@@ -29,11 +29,8 @@ from ..environments.external import (
     Way,
     Work,
     WrittenError,
-    again_line,
-    describe,
     find_external,
     named,
-    remove_images,
     require_new,
     sizes_of,
     take_back,
@@ -48,6 +45,7 @@ from ..host.runtime import scratch_directory, user_state
 from ..host.ssh import SshHost, SshWay, ssh_host
 from ..lifecycle import Method
 from ..model.change import replace
+from .move_dumps import again, described, interrupted, removed_if_failed, runs, stopped_dump, write, written
 from .move_locks import only_one, only_one_of
 from .move_plans import ASK_SECONDS, CHECKPOINT, MIGRATE, How, MovePlan, planned, remember, work_of
 from .moving_hosts import ImagesThere, images_on, move_lazily
@@ -124,9 +122,9 @@ def checkpoint(instance: str, to: Path, how: How, say: Say = lambda _: None) -> 
         plan = planned(host, external, target, how, CHECKPOINT)
         say(f"writing {plan.instance} to {to}")
         require_new(to)
-        saved = _described(host, external, plan.method)
+        saved = described(host, external, plan.method)
         work, begin = work_of(how, external), time.monotonic()
-        _write(host, external, work, saved, to)
+        write(host, external, work, saved, to)
         total = time.monotonic() - begin
         size = write_saved(to, saved)
     remember(plan, target, total, total)
@@ -159,7 +157,7 @@ def restore(directory: Path, into: str | None = None, say: Say = lambda _: None)
         try:
             now = external.restore(host, work, directory.absolute(), saved)
         except KeyboardInterrupt as e:
-            raise _interrupted(external, directory) from e
+            raise interrupted(external, directory) from e
         total = time.monotonic() - begin
     remember_restore(plan, total)
     return MoveResult(
@@ -227,9 +225,9 @@ def _by_directory(
     the images."""
     images = _images_of(target, how, plan)
     require_new(images)
-    saved = _described(host, external, plan.method)
+    saved = described(host, external, plan.method)
     work, begin = work_of(how, external), time.monotonic()
-    _write(host, external, work, saved, images)
+    write(host, external, work, saved, images)
     size = write_saved(images, saved)
     try:
         now = external.restore(host, work, images.absolute(), saved)
@@ -240,7 +238,7 @@ def _by_directory(
             f"{external.name} runs nowhere: {e.what}", where=e.where or str(images), remedy=e.remedy
         ) from e
     except KeyboardInterrupt as e:
-        raise _interrupted(external, images) from e
+        raise interrupted(external, images) from e
     total = time.monotonic() - begin
     return MovedAway(now=now, total=total, downtime=total, sent=size), str(images)
 
@@ -252,7 +250,7 @@ def _to_host(
     are removed."""
     images = _images_of(target, how, plan).absolute()
     require_new(images)
-    saved = _described(host, external, plan.method)
+    saved = described(host, external, plan.method)
     work, begin = work_of(how, external), time.monotonic()
     now = ""
     try:
@@ -295,11 +293,11 @@ def _send(
                 frozen = time.monotonic()
                 write_images(external, host, work, images, saved.method, server=port)
         except WrittenError as e:
-            raise _written(e, images, there) from e
+            raise written(e, images, there) from e
         except BaseException as e:
-            there.kept = not _runs(host, external)
+            there.kept = not runs(host, external)
             if isinstance(e, KeyboardInterrupt):
-                raise _stopped(host, external, images, there) from e
+                raise stopped_dump(host, external, images, there) from e
             raise
         return frozen
 
@@ -308,52 +306,9 @@ def _send(
         there.send(images, directory.name)
         frozen = time.monotonic()
 
-    _write(host, external, replace(work, round_written=round_written), saved, images)
+    write(host, external, replace(work, round_written=round_written), saved, images)
     write_saved(images, saved)
     return frozen
-
-
-def _described(host: Host, external: External, method: Method) -> Saved:
-    """Return the description of a checkpoint that is about to be made."""
-    facts = external.inspect(host)
-    machine = describe(host, facts.processes) if method.by_criu else {}
-    return Saved(name=external.name, method=method, own=external.needs(host), machine=machine)
-
-
-def _write(host: Host, external: External, work: Work, saved: Saved, images: Path) -> None:
-    """Write an instance to a new directory.
-
-    If that fails, the images are removed, unless they are complete or the instance has ended.
-    """
-    try:
-        with removed_if_failed(host, external, images):
-            write_begun(images, saved)
-            external.checkpoint(host, work, images.absolute(), saved.method)
-    except WrittenError as e:
-        write_saved(images, saved)
-        raise _written(e, images) from e
-    except KeyboardInterrupt as e:
-        raise _stopped(host, external, images) from e
-
-
-def _written(error: WrittenError, images: Path, there: ImagesThere | None = None) -> RunError:
-    return RunError(error.what, where=str(images), remedy=f"when it has ended: {_again(images, there)}")
-
-
-def _stopped(host: Host, external: External, images: Path, there: ImagesThere | None = None) -> RunError:
-    """Return the error of a dump that Ctrl-C has interrupted."""
-    if _runs(host, external):
-        return RunError(f"interrupted; {external.name} continues")
-    what = f"interrupted; {external.name} does not run"
-    return RunError(what, where=str(images), remedy=_again(images, there))
-
-
-def _interrupted(external: External, images: Path, there: ImagesThere | None = None) -> RunError:
-    return RunError(
-        f"interrupted; whether {external.name} was restored already is not known",
-        where=str(images),
-        remedy=f"if it does not run: {_again(images, there)}",
-    )
 
 
 def _on_remote(
@@ -374,14 +329,14 @@ def _on_remote(
         raise
     except (NearmetalError, OSError, KeyboardInterrupt) as error:
         if asked and isinstance(error, KeyboardInterrupt):
-            raise _interrupted(external, images, there) from error
+            raise interrupted(external, images, there) from error
         e = error if isinstance(error, NearmetalError) else RunError(str(error) or "interrupted")
         if asked and (not remote.connected() or not remote.run(["true"], timeout=ASK_SECONDS).ok):
             raise RunError(
                 f"the connection to {remote.name} is lost, and it is not known whether {external.name} "
                 f"runs there: {e.what}",
                 where=str(images),
-                remedy=f"find out there; if it does not run: {_again(images, there)}",
+                remedy=f"find out there; if it does not run: {again(images, there)}",
             ) from error
         back = _back(host, external, work, images, saved, there, e)
         raise RunError(
@@ -419,21 +374,12 @@ def _back(
         raise RunError(
             f"{external.name} runs nowhere: {why.what}; and here: {second.what}",
             where=str(images),
-            remedy=_again(images, there) if there.kept else second.remedy,
+            remedy=again(images, there) if there.kept else second.remedy,
         ) from why
     except KeyboardInterrupt as e:
-        raise _interrupted(external, images, there) from e
+        raise interrupted(external, images, there) from e
     shutil.rmtree(images, ignore_errors=True)
     return back
-
-
-def _again(images: Path, there: ImagesThere | None) -> str:
-    """Return the command line that restores from images. If their memory is on the other machine only, the
-    text also says what to copy."""
-    copy = ""
-    if there is not None and there.kept:
-        copy = f"copy what is in {there.remote.name}:{there.path} there too, then "
-    return f"{copy}{again_line(images)}"
 
 
 def _images_of(target: Target, how: How, plan: MovePlan) -> Path:
@@ -447,30 +393,6 @@ def _images_of(target: Target, how: How, plan: MovePlan) -> Path:
 
 def _directory(to: Path) -> Target:
     return Target(way=Way.DIRECTORY, text=str(to))
-
-
-@contextmanager
-def removed_if_failed(host: Host, external: External, images: Path) -> Iterator[None]:
-    """Remove incomplete images if the body fails. CRIU's logs are kept, since the error names them.
-
-    If the instance has ended, nothing is removed, because the images may be all that is left of it.
-    """
-    try:
-        yield
-    except WrittenError:
-        raise
-    except BaseException:
-        if _runs(host, external):
-            remove_images(images)
-        raise
-
-
-def _runs(host: Host, external: External) -> bool:
-    try:
-        external.inspect(host)
-    except NearmetalError:
-        return False
-    return True
 
 
 @contextmanager
