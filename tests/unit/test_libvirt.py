@@ -369,9 +369,10 @@ def test_events_of_a_move_have_their_times_and_status() -> None:
     text = (
         'listeningevent MIGRATION at 1795694820.955001 for domain \'a\': {"status":"setup"}\n'
         "event STOP at 1795694821.285002 for domain 'a': <null>\n"
+        "event STOP at 1795694821.285900 for domain 'b': <null>\n"
         'event MIGRATION at 1795694821.286003 for domain \'a\': {"status":"pre-switchover"}\nevent RES'
     )
-    assert events(text) == {
+    assert events(text, "a") == {
         "MIGRATION setup": 1795694820.955001,
         "STOP": 1795694821.285002,
         "MIGRATION pre-switchover": 1795694821.286003,

@@ -150,7 +150,7 @@ def migrated(host: Host, tools: Tools, guest: LibvirtGuest, to: MoveRequest) -> 
                     stack.push(if_it_fails.pop_all())
             except RunError as e:
                 seat.close()
-                raise _failed(e, host, guest, line, to.method, state, progress) from e
+                raise _failed(e, host, guest, line, to, state, progress) from e
         done = time.monotonic()
         guest.process.kill()
         guest.seat.close()
@@ -299,7 +299,7 @@ class _Move:
         assert self.daemon.pids is not None
         if self.process is None and (pid := read_pid(self.daemon.pids / f"{self.there}.pid")) is not None:
             self.find(pid)
-        if not self._switched and "RESUME" in events(read_log(self.state / _TO)):
+        if not self._switched and "RESUME" in events(read_log(self.state / _TO), self.there):
             self._switched = progress.committed = True
             line.switch()
         return self._switched
@@ -367,7 +367,8 @@ class _Move:
         return RunError(what, remedy=remedy)
 
     def _figures(self, requested: float) -> MoveFigures:
-        left, came = events(read_log(self.state / _FROM)), events(read_log(self.state / _TO))
+        left = events(read_log(self.state / _FROM), self.guest.domain)
+        came = events(read_log(self.state / _TO), self.there)
         facts = self._report("--completed", self.daemon.uri, self.there)
         completed = left.get("MIGRATION completed", came.get("MIGRATION completed", time.time()))
         resumed = came.get("RESUME", completed)
@@ -385,11 +386,14 @@ class _Move:
         )
 
 
-def events(said: str) -> dict[str, float]:
-    """Parse the output of `virsh qemu-monitor-event`: name of an event -> its last time, in seconds of
-    CLOCK_REALTIME. The name of a migration event includes the status, such as 'MIGRATION completed'."""
+def events(said: str, domain: str) -> dict[str, float]:
+    """Parse the output of `virsh qemu-monitor-event`: name of an event of a domain -> its last time, in
+    seconds of CLOCK_REALTIME. The name of a migration event includes the status, such as 'MIGRATION
+    completed'. Other domains of the same daemon have events too, which are left out."""
     found = {}
-    for name, at, _, facts in _EVENT.findall(said):
+    for name, at, whose, facts in _EVENT.findall(said):
+        if whose != domain:
+            continue
         status = re.search(r'"status":"([\w-]+)"', facts) if name == "MIGRATION" else None
         found[f"{name} {status[1]}" if status is not None else name] = float(at)
     return found
@@ -400,7 +404,7 @@ def _failed(
     host: Host,
     guest: LibvirtGuest,
     line: GuestLine,
-    method: Method,
+    to: MoveRequest,
     state: Path,
     progress: MoveProgress,
 ) -> RunError:
@@ -411,7 +415,7 @@ def _failed(
     error: the cause.
     state: state directory of the destination, with the log of events.
     """
-    committed = progress.committed or "RESUME" in events(read_log(state / _TO))
+    committed = progress.committed or "RESUME" in events(read_log(state / _TO), to.destination.label)
     uri, name = guest.daemon.uri, guest.domain
     why = ""
     if not committed and ask(host, uri, "domstate", name).stdout.strip() == "paused":
@@ -419,4 +423,4 @@ def _failed(
         why = "" if done.ok else f"it is paused and cannot be resumed: {done.failure(find_virsh_message)}"
     runs = not committed and ask(host, uri, "domstate", name).stdout.strip() == "running"
     lost = "" if runs or committed else guest.trouble() or why or "its daemon no longer answers"
-    return not_moved(error, line, method, runs=runs, lost=lost)
+    return not_moved(error, line, to.method, runs=runs, lost=lost)
