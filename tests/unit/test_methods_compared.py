@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -10,9 +11,11 @@ import pytest
 
 from nearmetal import api
 from nearmetal.api.catalog import catalog
+from nearmetal.api.estimates import able
 from nearmetal.api.measuring import WeighRequest, WeighSettings, weighed
 from nearmetal.api.studies import study_text
 from nearmetal.api.workload_names import lifecycles, named_lifecycle, named_methods
+from nearmetal.cli.plan_text import show_plan
 from nearmetal.environments import Criu, Unavailable
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import StudyError, UnavailableError, UsageError
@@ -75,6 +78,33 @@ def test_the_example_compares_three_kinds_of_instance() -> None:
         *(f"guest-{m}" for m in ("offline", "precopy", "postcopy")),
     ]
     assert len(said) == len(made.environments) - len(left.environments) == 7
+
+
+@pytest.mark.usefixtures("every_image")
+def test_a_plan_has_the_methods_that_each_environment_has(capsys: pytest.CaptureFixture[str]) -> None:
+    made = load_study(EXAMPLE, catalog(), seed=1)
+    show_plan(made, json=False, blocks=1)
+    said = capsys.readouterr().out
+    rounds = said.partition("round 1\n")[2]
+    assert rounds.count("container-criu/1x1") == rounds.count("guest-postcopy/1x1") == 1
+    assert "process-offline/1x1" not in said and "guest-criu/1x1" not in said
+    assert "note: guest-criu is left out: qemu has only the methods precopy, offline" in said
+    show_plan(made, json=True, blocks=1)
+    plan = json.loads(capsys.readouterr().out)
+    assert len(plan["left_out"]) == 7 and len(plan["blocks"][0]["trials"]) == 6
+
+
+SHIPPED = {"layers": 4, "movable": 4, "movable-applications": 6, "migration": 5, "moved-rank": 4}
+"""Study files in examples/ that ask what the paper of 2014 measured, and how many environments each has where
+everything works."""
+
+
+@pytest.mark.usefixtures("every_image")
+@pytest.mark.parametrize("name", SHIPPED)
+def test_what_the_paper_of_2014_measured_can_be_asked(name: str) -> None:
+    made, _ = able(load_study(EXAMPLE.parent / f"{name}.yaml", catalog(), seed=1))
+    assert len(made.environments) == SHIPPED[name]
+    assert all(c.arm != c.baseline for c in made.comparisons())
 
 
 def test_environments_that_do_not_run_the_workload_stay_as_they_are() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..environments.registry import get_backend
 from ..host import LocalHost
 from ..model.plan import Schedule
 from ..model.study import Study
@@ -13,6 +14,7 @@ from ..plan import make_block
 from ..records import ResultsDirectory, completed_blocks
 from ..run.estimate import PREPARATION, RunEstimate, estimate
 from ..run.kept_costs import kept_costs
+from ..subjects.registry import without_unable
 from .results import analysed
 
 
@@ -47,6 +49,14 @@ def foreseen(study: Study) -> Study:
     """Return a study as it is expected to run on this machine: guests are emulated if the processor has no
     virtualisation. Nothing is started."""
     return foreseen_accelerators(study, LocalHost())
+
+
+def able(study: Study) -> tuple[Study, dict[str, str]]:
+    """Return a study without what its environments cannot run on any machine, and the reasons by name of the
+    environment; see without_unable(). Nothing is started."""
+    if not any(w.event for w in study.workloads):
+        return study, {}
+    return without_unable(study, {e.backend: get_backend(e.backend) for e in study.environments})
 
 
 def estimated(study: Study, begun: Begun | None) -> RunEstimate:

@@ -7,13 +7,14 @@ import shlex
 from dataclasses import asdict
 from itertools import islice
 
-from ..api.estimates import Begun, estimated
+from ..api.estimates import Begun, able, estimated
 from ..model.plan import GROWING, Schedule
 from ..model.study import Study
 from ..plan import looks_over_sets, make_block
 from ..report.text import plural
 from ..run.budget import LONGER, no_verdict, too_short, two_looks
 from ..run.estimate import RunEstimate
+from ..run.run import left_out_lines
 from ..units import show_clock
 from .common import print_json
 
@@ -30,13 +31,15 @@ def show_plan(
     begun: Begun | None = None,
     longer: str = LONGER,
 ) -> None:
-    """Print the next blocks in order, with the estimated number and time of all blocks.
+    """Print the next blocks in order, with the estimated number and time of all blocks. Environments that
+    have none of their workloads' methods are left out, as in a run.
 
     blocks: number of blocks to print; None for at most SHOWN.
     shown: the study as typed on the command line, for a hint how to print all blocks; '' for no hint.
     begun: the state of the run that is to be resumed; None for a new run.
     longer: the option that gives a longer time budget, for a note.
     """
+    study, unable = able(study)
     guess = estimated(study, begun)
     schedule, done = _foreseen_schedule(study), frozenset[int]()
     if begun is not None:
@@ -59,6 +62,7 @@ def show_plan(
                 "mode": study.design.mode.value,
                 **estimate_json(guess),
                 "too_short": short,
+                "left_out": unable,
                 "comparisons": [asdict(c) for c in study.comparisons()],
                 "blocks": [asdict(b) for b in made],
             }
@@ -74,7 +78,7 @@ def show_plan(
         f"seed {study.design.seed} · mode {study.design.mode.value} · about {rounds} of"
         f" {guess.block_seconds:.1f} s{_late(guess)}: {show_clock(guess.seconds)} ({source})"
     )
-    for note in filter(None, (short, no_verdict(study, schedule))):
+    for note in filter(None, (short, no_verdict(study, schedule), *left_out_lines(study, unable))):
         print(f"note: {note}")
     for c in study.comparisons():
         print(f"  {c.arm} against {c.baseline}")

@@ -119,17 +119,30 @@ def check_study(
     arms, backends, absent = usable_arms(machine, study, progress)
     asked = study.with_arms(arms)
     study, unable = without_unable(asked, backends, machine.host)
+    for line in left_out_lines(study, unable):
+        progress.note(line)
     left = {e.name for e in study.environments}
+    absent |= {a.name: unable[a.environment.name] for a in asked.arms() if a.environment.name not in left}
+    return study, backends, absent
+
+
+def left_out_lines(study: Study, unable: Mapping[str, str]) -> list[str]:
+    """Return sentences on what environments of a study do not run: one for each that runs a part of its
+    workloads, then one for each reason for which environments are left out.
+
+    study, unable: as returned by without_unable().
+    """
+    left = {e.name for e in study.environments}
+    lines: list[str] = []
     reasons: dict[str, list[str]] = {}
     for name, why in unable.items():
         if name in left:
-            progress.note(f"{name} {why}")
+            lines.append(f"{name} {why}")
         else:
             reasons.setdefault(why, []).append(name)
     for why, names in reasons.items():
-        progress.note(f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} left out: {why}")
-    absent |= {a.name: unable[a.environment.name] for a in asked.arms() if a.environment.name not in left}
-    return study, backends, absent
+        lines.append(f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} left out: {why}")
+    return lines
 
 
 def _start(
