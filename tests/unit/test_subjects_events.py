@@ -22,11 +22,13 @@ from nearmetal.host import LocalHost
 from nearmetal.host.counters.procfiles import proportional_set
 from nearmetal.lifecycle import Method
 from nearmetal.model.study import Design, EventSubject, Mode, SubjectFacts
-from nearmetal.subjects import tcp_job
+from nearmetal.subjects import guest_jobs, tcp_job
 from nearmetal.subjects.density import DENSITY
 from nearmetal.subjects.event_rows import reported
 from nearmetal.subjects.exec import EXEC
+from nearmetal.subjects.guest_jobs import GuestJob
 from nearmetal.subjects.migrate import MIGRATE, Migrate
+from nearmetal.subjects.progress import ProgramProgress
 from nearmetal.subjects.start_stop import START, STOP
 from nearmetal.subjects.tcp_job import AttachedRank, TcpJob
 from nearmetal.subjects.verified import VerifiedProgram
@@ -111,3 +113,27 @@ def test_a_slow_job_goes_on_as_long_as_it_takes_steps(
     job.go_on(round(3 * tcp_job.LIMIT))
     with pytest.raises(TrialFailedError, match="the job does not go on: no step in 120 s"):
         job.go_on(round(30 * tcp_job.LIMIT))
+
+
+def test_a_job_over_slow_guests_is_given_as_long_as_they_may_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, steps = [0.0], [0]
+
+    def passes(_: float) -> None:
+        now[0] += 0.9 * limit
+        steps[0] += now[0] < 5 * limit
+
+    def progress(job: GuestJob) -> ProgramProgress:
+        return ProgramProgress(steps=steps[0], passes=steps[0] // 4)
+
+    limit = 3 * guest_jobs.LIMIT
+    monkeypatch.setattr(guest_jobs, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=passes))
+    monkeypatch.setattr(GuestJob, "progress", progress)
+    program = VerifiedProgram(argv=(), records=())
+    job = GuestJob(guests=(), program=program, process=FakeProcess(()), output=tmp_path, limit=limit)
+    assert job.until(lambda p: p.passes >= 1, "does not start its work").passes == 1
+    with pytest.raises(
+        TrialFailedError, match=f"the job does not go on after the move: no step in {limit:g} s"
+    ):
+        job.go_on(30)

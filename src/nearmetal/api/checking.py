@@ -70,25 +70,31 @@ def _checks(progress: Progress | None) -> Iterator[Check]:
     from ..node.machine import prepare_machine
     from ..node.progress import Silent
     from ..node.survey.attachments import check_attachments
+    from .checking_moves import check_checkpoints, check_moves
 
     host = LocalHost()
     loaded = _load()
     machine = None
+    running: list[Backend] = []
     try:
         machine = prepare_machine(host, progress or Silent())
-        yield _unless(None, _KERNELS, f"{machine.built.compiler}, {machine.built.mpi.partition(' (')[0]}")
+        yield unless(None, _KERNELS, f"{machine.built.compiler}, {machine.built.mpi.partition(' (')[0]}")
     except NearmetalError as e:
-        yield _unless(e, _KERNELS)
+        yield unless(e, _KERNELS)
     if machine is not None:
-        yield from _grouped(ENVIRONMENT, _backends(loaded, host, machine.tools))
+        for backend, one in _backends(loaded, host, machine.tools):
+            if one.state != NOT_HERE and not isinstance(backend, NearmetalError):
+                running.append(backend)
+            yield replace(one, group=ENVIRONMENT)
         yield _kvm(host, machine.tools)
-    yield from _grouped("checkpoints", (*_criu(host), _dmtcp(host)))
+    yield from _grouped("checkpoints", check_checkpoints(host))
+    yield from _grouped("moves", check_moves(host, running))
     yield from _grouped("guests", _guest_devices())
     usable = [b for b in loaded.values() if not isinstance(b, NearmetalError)]
     attachments = check_attachments(host, machine.tools, usable) if machine is not None else {}
     for name, found in attachments.items():
         lacks, why = (None, found) if isinstance(found, str) else (found, "")
-        yield replace(_unless(lacks, f"attachment {name}", why), group="attachments")
+        yield replace(unless(lacks, f"attachment {name}", why), group="attachments")
     yield from _grouped("storage", _storages(host))
     yield from _grouped("applications", _applications(host))
     yield from _grouped("images", (_builds_images(host), *_in_images()))
@@ -100,7 +106,7 @@ def _grouped(group: str, checks: Iterable[Check]) -> Iterator[Check]:
     return (replace(c, group=group) for c in checks)
 
 
-def _unless(lacks: Unavailable | NearmetalError | None, what: str, why: str = "") -> Check:
+def unless(lacks: Unavailable | NearmetalError | None, what: str, why: str = "") -> Check:
     """Return a check with the state WORKS, or NOT_HERE with reason and remedy if `lacks` is given.
 
     lacks: why it does not work; None if it works.
@@ -125,7 +131,9 @@ def _load() -> dict[str, Backend | NearmetalError]:
     return found
 
 
-def _backends(loaded: Mapping[str, Backend | NearmetalError], host: Host, tools: Tools) -> Iterator[Check]:
+def _backends(
+    loaded: Mapping[str, Backend | NearmetalError], host: Host, tools: Tools
+) -> Iterator[tuple[Backend | NearmetalError, Check]]:
     from ..environments import Available
 
     found: Available | Unavailable | NearmetalError
@@ -137,9 +145,10 @@ def _backends(loaded: Mapping[str, Backend | NearmetalError], host: Host, tools:
         if isinstance(found, Available):
             notes = (*found.notes, *found.of_moves)
             state = PARTLY if notes else WORKS
-            yield Check(state=state, what=f"{name} {found.version}".strip(), why="; ".join(notes))
+            what = f"{name} {found.version}".strip()
+            yield backend, Check(state=state, what=what, why="; ".join(notes))
         else:
-            yield _unless(found, name)
+            yield backend, unless(found, name)
 
 
 def _kvm(host: Host, tools: Tools) -> Check:
@@ -155,36 +164,11 @@ def _kvm(host: Host, tools: Tools) -> Check:
     return Check(state=NOT_HERE, what="kvm", why=why, remedy=answer.remedy)
 
 
-def _criu(host: Host) -> Iterator[Check]:
-    """Check whether instances can be checkpointed and restored, and by which methods."""
-    from ..environments import Unavailable
-    from ..node.criu import CHECKED_METHODS, find_criu
-
-    found = find_criu(host)
-    if isinstance(found, Unavailable):
-        yield _unless(found, "criu")
-        return
-    yield _unless(None, "criu", f"{found.version}, {found.argv[-1]}")
-    for method in CHECKED_METHODS:
-        yield _unless(found.unable.get(method), f"checkpoint {method}")
-
-
-def _dmtcp(host: Host) -> Check:
-    """Check whether whole MPI jobs can be checkpointed without CRIU."""
-    from ..environments import Unavailable
-    from ..environments.dmtcp import find_dmtcp
-
-    found = find_dmtcp(host)
-    if isinstance(found, Unavailable):
-        return _unless(found, "checkpoint dmtcp")
-    return _unless(None, "checkpoint dmtcp", f"{found.version}, {found.directory}")
-
-
 def _guest_devices() -> Iterator[Check]:
     from ..environments.guests.needs import device_helps
 
     for what, lacks in device_helps().items():
-        yield _unless(lacks, what)
+        yield unless(lacks, what)
 
 
 def _builds_images(host: Host) -> Check:
@@ -194,8 +178,8 @@ def _builds_images(host: Host) -> Check:
     try:
         require_builder(host)
     except NearmetalError as e:
-        return _unless(e, "image builder")
-    return _unless(None, "image builder", "nearmetal image list names them")
+        return unless(e, "image builder")
+    return unless(None, "image builder", "nearmetal image list names them")
 
 
 def _inside(machine: Machine) -> Iterator[Check]:
@@ -228,7 +212,7 @@ def _storages(host: Host) -> Iterator[Check]:
 
     for kind in StorageKind:
         lacks = check_storage(host, kind, f"nearmetal-check-{os.getpid()}-storage")
-        yield _unless(lacks, f"storage {kind}")
+        yield unless(lacks, f"storage {kind}")
 
 
 def _applications(host: Host) -> Iterator[Check]:

@@ -40,7 +40,8 @@ from .tcp_job import job_network, rank_request
 from .verified import LEAST_PASSES, VerifiedProgram, require_right
 
 LIMIT = 300.0
-"""Seconds after which waiting for progress of the job fails."""
+"""Seconds without a step after which waiting for progress of the job fails, if guests may not boot for
+longer."""
 STEPS_AFTER = 100
 """Number of steps that the job must take after a move before the move counts as successful."""
 _LOOK_AGAIN = 0.05
@@ -54,12 +55,14 @@ class GuestJob:
     program: the job; its records are the files last copied out of the guests.
     process: mpirun.
     output: file with the output of mpirun.
+    limit: seconds without a step after which waiting for progress fails.
     """
 
     guests: Sequence[Instance]
     program: VerifiedProgram
     process: Process
     output: Path
+    limit: float = LIMIT
 
     def progress(self) -> ProgramProgress:
         """Copy the records of all ranks out of the guests, and return the progress of the job.
@@ -82,12 +85,14 @@ class GuestJob:
         """Wait until the job's progress fulfils `reached`, and return this progress.
 
         failure: predicate of the error message, such as "does not start its work".
-        Raises TrialFailedError after LIMIT seconds, and the errors of progress().
+        Raises TrialFailedError if the job takes no step within the limit, and the errors of progress().
         """
-        end = time.monotonic() + LIMIT
+        seen, end = 0, time.monotonic() + self.limit
         while not reached(now := self.progress()):
+            if now.steps != seen:
+                seen, end = now.steps, time.monotonic() + self.limit
             if time.monotonic() > end:
-                raise TrialFailedError(f"the job {failure} within {LIMIT:g} s")
+                raise TrialFailedError(f"the job {failure}: no step in {self.limit:g} s")
             time.sleep(_LOOK_AGAIN)
         return now
 
@@ -167,9 +172,9 @@ def _launched(
             yields=True,
         )
     )
-    for guest in guests:
-        assert isinstance(guest, RemoteInstance)
-        guest.copy_in([place])
+    for one in guests:
+        assert isinstance(one, RemoteInstance)
+        one.copy_in([place])
     records = tuple(record.with_name(f"{record.name}.{rank}") for rank in range(len(guests)))
     output = trial.log / "mpirun.txt"
     trial.log.mkdir(parents=True, exist_ok=True)
@@ -179,7 +184,9 @@ def _launched(
         )
         try:
             program = VerifiedProgram(argv=tuple(launch.argv), records=records)
-            yield GuestJob(guests=guests, program=program, process=process, output=output)
+            guest = trial.arm.environment.guest
+            limit = LIMIT if guest is None else max(LIMIT, guest.boot_timeout)
+            yield GuestJob(guests=guests, program=program, process=process, output=output, limit=limit)
         finally:
             process.kill()
 
