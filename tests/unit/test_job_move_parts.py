@@ -138,6 +138,8 @@ def test_a_rank_belongs_to_migrate_and_auto_does_not_choose_for_it() -> None:
     assert said is not None and "migrate" in said
     auto = Migrate.unable(replace(RANK, method=Method.AUTO), get_backend("qemu"))
     assert auto is not None and "name a method" in auto
+    job = Migrate.unable(replace(JOB, method=Method.AUTO), get_backend("runc"))
+    assert job is not None and job.endswith("use criu or criu-pageserver")
 
 
 @pytest.mark.parametrize("attachment", [Attachment.NONE, Attachment.MACVLAN])

@@ -29,6 +29,8 @@ def declared() -> str:
         methods += backend.moves_by if isinstance(backend, Migrates) else ()
         of_jobs = EventSubject(name="w", facts=MIGRATE, of=Extent.JOB, method=Method.DMTCP)
         methods += (Method.DMTCP,) if Migrate.unable(of_jobs, backend) is None else ()
+        chosen = EventSubject(name="w", facts=MIGRATE, method=Method.AUTO)
+        methods += (Method.AUTO,) if Migrate.unable(chosen, backend) is None else ()
         for method in methods:
             takers.setdefault(method, []).append(f"`{name}`")
     return "".join(f"| `{m}` | {', '.join(takers[m])} |\n" for m in Method if m in takers)

@@ -226,8 +226,11 @@ def test_weigh_without_methods_takes_all_that_each_backend_offers() -> None:
 
 def test_auto_is_compared_where_a_method_can_be_chosen_and_only_if_it_is_named() -> None:
     left, said = without_unable(weigh("native", "qemu", methods="auto,criu"), BACKENDS)
-    assert [e.name for e in left.environments] == ["native-criu", "qemu-auto"]
-    assert said["native-auto"].startswith("native has only the methods criu")
+    assert [e.name for e in left.environments] == ["native-auto", "native-criu", "qemu-auto"]
+    assert set(said) == {"qemu-criu"}
+    written, refused = without_unable(weigh("native", methods="criu,auto", lifecycle="checkpoint"), BACKENDS)
+    assert [e.name for e in written.environments] == ["native-criu"]
+    assert "downtime_limit, which belongs to subject migrate" in refused["native-auto"]
     assert all(Method.AUTO not in Migrate.methods(b) for b in BACKENDS.values())
 
 

@@ -9,7 +9,6 @@ import json
 import math
 import os
 import shlex
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from ..host import Host, LocalHost
 from ..host.pages import sample_pages, shares_memory
 from ..host.runtime import user_state
 from ..host.ssh import SshHost
+from ..host.write_speed import PROBED, write_speed
 from ..images import ImageStore
 from ..lifecycle import (
     Bounded,
@@ -44,10 +44,12 @@ from ..lifecycle import (
     allowed_rest,
     choose,
     corrected,
+    depends_on_dirtying,
     dirtying,
     guest_conditions,
-    limited,
+    measured_bandwidth,
     predict,
+    process_conditions,
 )
 from ..node.criu import find_criu
 from ..records.disk import write_file
@@ -61,8 +63,6 @@ SECONDS = 600.0
 """Time limit of a move if the user gives none, and of a command that copies data, in seconds."""
 ASK_SECONDS = 30.0
 """Time limit of a short command on another host, in seconds."""
-_PROBE = 32 << 20
-"""Bytes that are written to measure the speed of a destination."""
 _KEPT = 1000
 """Number of earlier moves that are kept when another one is recorded."""
 
@@ -286,7 +286,7 @@ def _why_not(
 def _dirtying(facts: Facts, methods: tuple[Method, ...]) -> tuple[Dirtying | None, tuple[str, ...]]:
     """Measure how fast an instance dirties its memory, if a prediction depends on it. Returns None without a
     measurement; the second value contains a note if that matters."""
-    if facts.guest is None and not any(m.copies_first for m in methods):
+    if facts.guest is None and not depends_on_dirtying(methods):
         return None, ()
     if not facts.processes:
         return None, ("its memory cannot be seen from here, so the dirty rate is not known",)
@@ -310,47 +310,24 @@ def _conditions(
     bandwidth = (costs.bandwidth if action == MIGRATE else None) or _measured(target, action, remote)
     if facts.guest is not None:
         return guest_conditions(memory, seen, costs, bandwidth, bound=how.most_downtime, most=how.bandwidth)
-    return Conditions(
-        memory=Estimate(0.7 * memory, memory, 1.1 * memory),
-        working_set=Estimate.exactly(0.0) if seen is None else seen.working_set,
-        dirty_rate=Estimate.exactly(0.0) if seen is None else seen.rate,
-        bandwidth=bandwidth if how.bandwidth is None else limited(bandwidth, how.bandwidth),
-        fixed=costs.fixed,
-        setup=costs.setup,
-        downtime_limit=allowed_rest(how.most_downtime, costs),
-    )
+    return process_conditions(memory, seen, costs, bandwidth, bound=how.most_downtime, most=how.bandwidth)
 
 
 def _measured(target: Target, action: str, remote: SshHost | None) -> Estimate:
     """Estimate the speed of a move in bytes per second, from a measurement of how fast a destination receives
     data. For the URI of a hypervisor, nothing is measured."""
     if remote is not None:
-        return _factor(_ssh_speed(remote), 2.0)
+        return measured_bandwidth(_ssh_speed(remote), 2.0)
     if target.way is Way.HOST:  # at the URI of a hypervisor
         return Estimate(3e7, 2e8, 3e9)
     speed = _write_speed(Path(target.text))
-    return _factor(speed, 1.0 if action == CHECKPOINT else 2.0)
-
-
-def _factor(speed: float, passes: float) -> Estimate:
-    """Return the expected speed of a move in bytes per second: at most the measured one, since reading the
-    memory of an instance is slower than copying a file.
-
-    speed: measured speed of one copy, in bytes per second.
-    passes: how often the bytes are copied: twice if they are written to a file and read back.
-    """
-    return Estimate(speed / (8 * passes), speed / (2 * passes), speed / passes)
+    return measured_bandwidth(speed, 1.0 if action == CHECKPOINT else 2.0)
 
 
 def _write_speed(directory: Path) -> float:
     at = next(p for p in (directory, *directory.absolute().parents) if p.is_dir())
-    block = os.urandom(1 << 20)
     try:
-        begin = time.monotonic()
-        with tempfile.NamedTemporaryFile(dir=at, prefix=".nearmetal-probe-", buffering=0) as out:
-            for _ in range(_PROBE // len(block)):
-                out.write(block)
-        return _PROBE / (time.monotonic() - begin)
+        return write_speed(at)
     except OSError as e:
         raise UsageError(f"{at}: {e.strerror}", remedy="a directory that can be written to") from e
 
@@ -358,14 +335,14 @@ def _write_speed(directory: Path) -> float:
 def _ssh_speed(remote: SshHost) -> float:
     begin = time.monotonic()
     done = LocalHost().run(
-        ["sh", "-c", f"head -c {_PROBE} /dev/zero | {shlex.join(remote.words(['wc', '-c']))}"],
+        ["sh", "-c", f"head -c {PROBED} /dev/zero | {shlex.join(remote.words(['wc', '-c']))}"],
         timeout=SECONDS,
     )
-    if not done.ok or done.stdout.strip() != str(_PROBE):
+    if not done.ok or done.stdout.strip() != str(PROBED):
         raise UnavailableError(
             f"nothing is sent to {remote.name}: {done.failure()}", remedy=f"ssh {remote.name} wc -c"
         )
-    return _PROBE / (time.monotonic() - begin)
+    return PROBED / (time.monotonic() - begin)
 
 
 def _require_remote_room(remote: SshHost, memory: int) -> None:

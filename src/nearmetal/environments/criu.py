@@ -17,7 +17,7 @@ from ..errors import RunError
 from ..host import Host, Process, cgroups
 from ..host.processes import labelled as processes
 from ..host.processes.helper import wait_readable
-from ..lifecycle import Method
+from ..lifecycle import Costs, Estimate, Method
 from ..model.study import Attachment, Environment
 from .contract import Instance, InstanceRequest, Tools, Unavailable
 from .criu_images import first_error, statistics_of
@@ -45,6 +45,11 @@ SMALL = 8 << 20
 _END_SECONDS = 10.0
 CRIU_PID = "criu.pid"
 """Name of the file with the PID of the CRIU that restores, for container programs; see script()."""
+PROCESS_COSTS = Costs(fixed=Estimate(0.08, 0.2, 0.9), setup=Estimate(0.0, 0.0, 0.05))
+"""Costs of a process, apart from memory: the start of CRIU, the freeze, and the restore of a process without
+memory."""
+CONTAINER_COSTS = Costs(fixed=Estimate(0.1, 0.3, 1.5), setup=Estimate(0.0, 0.0, 0.1))
+"""Costs of a container, which also has control groups, namespaces and mounts."""
 LOOK_AT_CRIU = 0.5
 """Seconds between two checks whether CRIU can still succeed."""
 
@@ -388,6 +393,7 @@ class RestoresByCriu:
     """Methods shared by the backends that implement moving.Checkpoints."""
 
     checkpoints_by: tuple[Method, ...] = METHODS
+    costs: Costs = CONTAINER_COSTS
 
     def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
         """See moving.Checkpoints."""

@@ -85,9 +85,11 @@ class Checkpoints(Protocol):
     of the instance.
 
     checkpoints_by: the methods that the backend supports. All of them use CRIU.
+    costs: time constants of these methods, for the prediction.
     """
 
     checkpoints_by: tuple[Method, ...]
+    costs: Costs
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """Return why no instance of an environment can be checkpointed; None if it can."""

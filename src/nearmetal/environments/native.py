@@ -47,6 +47,7 @@ class Native(criu_of.RestoresByCriu):
 
     name = "native"
     capabilities = Capabilities(own=frozenset(), attachments=BARE_ATTACHMENTS)
+    costs = criu_of.PROCESS_COSTS
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:
         parents = cgroups.machine_parents()

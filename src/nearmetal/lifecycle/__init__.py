@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from .choice import Bounded, Candidate, Choice, choose
 from .convergence import Convergence, CopyRound, NotConvergedError, convergence
-from .dirty import Dirtying, PageSample, allowed_rest, dirtying, guest_conditions, limited
+from .dirty import (
+    Dirtying,
+    PageSample,
+    allowed_rest,
+    depends_on_dirtying,
+    dirtying,
+    guest_conditions,
+    limited,
+    measured_bandwidth,
+    process_conditions,
+)
 from .experience import PastMove, corrected
 from .method import Method
 from .phases import Phase, PhaseTimes
@@ -41,12 +51,15 @@ __all__ = [
     "choose",
     "convergence",
     "corrected",
+    "depends_on_dirtying",
     "dirtying",
     "evaluate",
     "guest_conditions",
     "limited",
     "longest_gap",
+    "measured_bandwidth",
     "predict",
+    "process_conditions",
     "read_probe_log",
     "read_steps",
     "steps_within",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from .method import Method
 from .prediction import Conditions, Costs, Estimate
 
 LOOKS = (0.1, 0.2, 0.4, 0.8, 1.6)
@@ -58,6 +60,12 @@ class Dirtying:
     rate: Estimate
     working_set: Estimate
     full: Estimate
+
+
+def depends_on_dirtying(methods: Iterable[Method]) -> bool:
+    """Return whether the prediction for one of these methods depends on how fast processes dirty their
+    memory."""
+    return any(method.copies_first for method in methods)
 
 
 def dirtying(sample: PageSample) -> Dirtying:
@@ -141,6 +149,42 @@ def guest_conditions(
         setup=costs.setup,
         downtime_limit=allowed_rest(bound, costs),
     )
+
+
+def process_conditions(
+    memory: float,
+    seen: Dirtying | None,
+    costs: Costs,
+    bandwidth: Estimate,
+    *,
+    bound: float,
+    most: float | None = None,
+) -> Conditions:
+    """Return the inputs of a prediction for moving processes or writing them to files.
+
+    memory: memory of the processes that no file contains, in bytes.
+    seen: dirty rate and working set; None if they do not matter or cannot be measured.
+    bandwidth, bound, most: as for guest_conditions().
+    """
+    return Conditions(
+        memory=Estimate(0.7 * memory, memory, 1.1 * memory),
+        working_set=Estimate.exactly(0.0) if seen is None else seen.working_set,
+        dirty_rate=Estimate.exactly(0.0) if seen is None else seen.rate,
+        bandwidth=bandwidth if most is None else limited(bandwidth, most),
+        fixed=costs.fixed,
+        setup=costs.setup,
+        downtime_limit=allowed_rest(bound, costs),
+    )
+
+
+def measured_bandwidth(speed: float, passes: float) -> Estimate:
+    """Return the expected bandwidth of a move in bytes per second: at most the measured speed, since reading
+    the memory of an instance is slower than copying a file.
+
+    speed: measured speed of one copy, in bytes per second.
+    passes: how often the bytes are copied: twice if they are written to a file and read back.
+    """
+    return Estimate(speed / (8 * passes), speed / (2 * passes), speed / passes)
 
 
 def limited(bandwidth: Estimate, most: float) -> Estimate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from ..environments import (
     Backend,
     Checkpoints,
     Criu,
+    Instance,
     InstanceRequest,
     Migrates,
     Unavailable,
@@ -83,6 +84,8 @@ class CheckpointRestore(Subject):
         if workload.extent is Extent.RANK:
             return "of: rank is moved while the other ranks go on, so it belongs to subject migrate"
         able = cls.methods(backend)
+        if able and workload.method is Method.AUTO:
+            return "method auto chooses for downtime_limit, which belongs to subject migrate; name a method"
         if not able:
             moves = "; use subject: migrate" if isinstance(backend, Migrates) else stays_because(backend)
             return f"backend {backend.name} offers no checkpoint of its instances{moves}"
@@ -154,7 +157,7 @@ def program_facts(trial: Trial, w: EventSubject) -> dict[str, JsonValue]:
     return found
 
 
-def facts_of(one: Restored) -> JsonValue:
+def facts_of(one: Restored) -> dict[str, JsonValue]:
     found: dict[str, JsonValue] = {"phases": dict(one.phases.record()), "rounds": len(one.copied)}
     return found | {"copied": copied_record(one.copied)} | ({"node": one.node} if one.node else {})
 
@@ -187,11 +190,29 @@ def total_row(w: EventSubject, metric: str, found: Sequence[Restored]) -> Row:
     return replace(row, verification=verified | {"second_copies": 0})
 
 
-def checkpoint_and_restore(trial: Trial, criu: Criu | Unavailable, w: EventSubject) -> Restored:
+def refusals_by_method(
+    w: EventSubject, environment: Environment, backend: Backend, criu: Criu
+) -> dict[Method, Unavailable | None]:
+    """Return for each method of a backend why instances of an environment cannot be moved by it here; None if
+    they can. Reasons that hold for all methods are left out (Checkpoints.refuses_checkpoint)."""
+    assert isinstance(backend, Checkpoints)
+    return {
+        m: criu.unable.get(m) or _meets_itself(replace(w, method=m), environment, backend)
+        for m in backend.checkpoints_by
+    }
+
+
+def checkpoint_and_restore(
+    trial: Trial,
+    criu: Criu | Unavailable,
+    w: EventSubject,
+    choose: Callable[[Instance, Path], Method] | None = None,
+) -> Restored:
     """Measure one checkpoint and restore of an instance of a trial.
 
     criu: the result of find_criu().
     w: sets the method, and how much memory the program holds and writes to.
+    choose: see CheckpointEvent.
 
     Raises UnavailableError if the environment or this machine does not support it; RunError and
     TrialFailedError if it fails.
@@ -200,7 +221,7 @@ def checkpoint_and_restore(trial: Trial, criu: Criu | Unavailable, w: EventSubje
     if w.method is Method.DMTCP:
         return restart_job(trial, w, first, lone_request(trial, "restarted"))
     with prepared(trial, require_criu(criu), w, first) as event:
-        return event.run()
+        return replace(event, choose=choose).run()
 
 
 def restart_job(trial: Trial, w: EventSubject, here: InstanceRequest, there: InstanceRequest) -> Restored:

@@ -65,6 +65,8 @@ class CheckpointEvent:
     notify: called at the beginning of each phase.
     program: program to run in the instance; None for nm-keeper with `memory`, `record` and `dirtied`.
     around: hooks that are called during the event.
+    choose: function that chooses the method when the program runs, called with the instance and with `there`.
+        None if `method` is used.
     """
 
     host: Host
@@ -84,6 +86,7 @@ class CheckpointEvent:
     notify: Callable[[Phase], None] = ignore
     program: VerifiedProgram | None = None
     around: Around = NOTHING
+    choose: Callable[[Instance, Path], Method] | None = None
 
     def run(self) -> Restored:
         """Checkpoint and restore the instance once.
@@ -147,6 +150,8 @@ class _Course:
         # Until the end of the event, which waits for no disk before.
         self._there.enter_context(holding_root(self._instance.pid))
         e.around.begun()
+        if e.choose is not None:
+            self._event = replace(e, method=e.choose(self._instance, e.there))
 
     def move(self) -> Restored:
         """Checkpoint the started instance, and restore it at the destination."""

@@ -4,10 +4,9 @@ does not answer its clients."""
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
@@ -20,26 +19,16 @@ from ..environments import (
     Predictable,
     Unavailable,
 )
-from ..errors import TrialFailedError, UnavailableError
+from ..errors import TrialFailedError
 from ..host import Host, Process
 from ..host.processes.failure import describe_failure
 from ..lifecycle import (
-    Candidate,
-    Choice,
-    Estimate,
     Method,
     NotConvergedError,
     PastMove,
-    Prediction,
     ProbeResult,
     Unanswered,
-    allowed_rest,
-    choose,
-    corrected,
-    dirtying,
     evaluate,
-    guest_conditions,
-    predict,
     without_floor,
 )
 from ..model.change import replace
@@ -54,6 +43,7 @@ from ..node.trial import Guard, Trial
 from .checkpoint import EVENT_SECONDS, VERIFIED, CheckpointRestore, copied_record
 from .contract import Cost, Subject, lacks_method, stays_because
 from .event_rows import event_row, measured_row, reported, slowdown_rows, with_steps
+from .move_choice import choose_for_guest
 from .mpi_jobs import methods_of_extent, unable_to_hold_job
 from .pace import behind, marked, pace, written_pages
 from .probing import MOST_SECONDS, TCP_EVERY, Probe, interrupt, program_inside, responder
@@ -88,9 +78,9 @@ BOOT_SECONDS, RESTORE_SECONDS, MOVE_SECONDS = 10.0, 2.5, 1.0
 move disturbs; and of one move."""
 JOB_SECONDS = 1.7
 """Estimated seconds that the start and the undisturbed run of a job add to the move of one of its ranks."""
+CHOICE_SECONDS = 2.0
+"""Estimated seconds that `method: auto` adds to a move: it samples the memory of the instance."""
 END_SECONDS = 60.0
-MOVE_KIND = "between two seats"
-"""Kind of these moves (lifecycle.PastMove): only past moves of one kind correct a prediction."""
 
 
 class Migrate(Subject):
@@ -120,8 +110,8 @@ class Migrate(Subject):
             return why
         if workload.extent is Extent.JOB and (why := unable_to_hold_job(workload, backend)) is not None:
             return why
-        if workload.method is Method.AUTO and isinstance(backend, Migrates):
-            if isinstance(backend, Predictable):
+        if workload.method is Method.AUTO:
+            if isinstance(backend, Predictable) or not isinstance(backend, Migrates):
                 return None
             return f"{backend.name} does not see the memory of its guests, so no method can be chosen"
         return lacks_method(workload, backend, methods_of_extent(workload, backend, able))
@@ -135,10 +125,13 @@ class Migrate(Subject):
         if workload.extent is Extent.RANK or over_guests:
             return refuses_to_move_rank(workload, environment, backend, host, method)
         if not isinstance(backend, Migrates) or method not in (*backend.moves_by, Method.AUTO):
-            return CheckpointRestore.refused(workload, environment, backend, host)
+            every = cls.methods(backend) if method is Method.AUTO else (method,)
+            return _first_unless_one_fits(
+                CheckpointRestore.refused(replace(workload, method=one), environment, backend, host)
+                for one in every
+            )
         every = backend.moves_by if method is Method.AUTO else (method,)
-        refusals = [backend.unmovable(environment, one) for one in every]
-        return None if None in refusals else refusals[0]
+        return _first_unless_one_fits(backend.unmovable(environment, one) for one in every)
 
     @classmethod
     def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
@@ -147,8 +140,11 @@ class Migrate(Subject):
         start = RESTORE_SECONDS if restored else BOOT_SECONDS
         once = 0.0
         for w in (w.by(arm.environment.method) for w in workloads):
-            processes = w.method is not None and w.method.of_processes
+            auto = w.method is Method.AUTO
+            alone = auto and not arm.environment.attachment.seated  # A guest that moves has an address.
+            processes = alone or (w.method is not None and w.method.of_processes)
             boot, each = (0.0, EVENT_SECONDS) if processes else (start, MOVE_SECONDS)
+            each += CHOICE_SECONDS if auto else 0.0
             each += JOB_SECONDS if w.extent is Extent.RANK else 0.0
             # Guests of one job are restored at the same time; the boots of several take turns on the CPUs.
             once += boot * (1 if restored else w.job_ranks) + w.count_in(design) * each
@@ -183,6 +179,16 @@ class Migrate(Subject):
             rows, facts = endless_rows(w, e.what), {}
         trial.found.rows += rows
         trial.found.facts[w.name] = facts
+
+
+def _first_unless_one_fits(refusals: Iterable[Unavailable | None]) -> Unavailable | None:
+    """Return the first refusal; None if one of them is None. Refusals after a None are not computed."""
+    first: Unavailable | None = None
+    for refusal in refusals:
+        if refusal is None:
+            return None
+        first = first or refusal
+    return first
 
 
 def _move_guest(trial: Trial, backend: Backend, w: EventSubject, count: int) -> None:
@@ -222,7 +228,7 @@ def _move_guest(trial: Trial, backend: Backend, w: EventSubject, count: int) -> 
         endless, works = "", w.load is not Load.IDLE
         for number in range(count):
             there = seated_request(trial, network.seats[(number + 1) % 2], name=f"{w.name}-{number}")
-            plan = _planned(backend, environment, now, w, past) if method is Method.AUTO else None
+            plan = choose_for_guest(backend, environment, now, w, past) if method is Method.AUTO else None
             move = MoveRequest(
                 method=plan.choice.method if plan is not None else method,
                 destination=with_memory(there, w.memory),
@@ -255,11 +261,11 @@ def _move_guest(trial: Trial, backend: Backend, w: EventSubject, count: int) -> 
                 raise TrialFailedError("the TCP connection to the guest does not go on after the move")
             moves.append((moved, without_floor(seen, floor)))
             stream = evaluate(log.tcp, max(floor.period, TCP_EVERY))
-            facts.append(
-                _facts(move.method, moved, seen, stream) | (plan.record(moved) if plan is not None else {})
-            )
+            fact = _facts(move.method, moved, seen, stream)
             if plan is not None:
-                past.append(plan.compared(moved))
+                fact |= plan.record(moved.total, moved.stopped)
+                past.append(plan.compared(moved.total, moved.stopped))
+            facts.append(fact)
         verified = _verify(program, output)
     trial.found.rows += endless_rows(w, endless) if endless else _rows(w, moves, slower, floor, verified)
     trial.found.facts[w.name] = {
@@ -269,109 +275,6 @@ def _move_guest(trial: Trial, backend: Backend, w: EventSubject, count: int) -> 
         "program": VERIFIED,
         "moves": facts,
     }
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Plan:
-    """The method that was chosen for one move, and its predictions.
-
-    rest: seconds of the downtime in which pre-copy may send the last part of the memory.
-    prediction, uncorrected: for the chosen method, with and without a correction by earlier moves.
-    """
-
-    choice: Choice
-    rest: float
-    prediction: Prediction
-    uncorrected: Prediction
-
-    def record(self, moved: Moved) -> dict[str, JsonValue]:
-        """Return the predicted [low, value, high] and measured times in seconds. An infinite time is null."""
-        return {
-            "chosen": self.choice.method.value,
-            "reason": self.choice.reason,
-            "bound_holds": self.choice.holds,
-            "total": {"predicted": _ends(self.prediction.total), "measured": moved.total},
-            "stopped": {"predicted": _ends(self.prediction.downtime), "measured": moved.stopped},
-        }
-
-    def compared(self, moved: Moved) -> PastMove:
-        return PastMove(
-            kind=MOVE_KIND,
-            method=self.choice.method,
-            predicted_total=self.uncorrected.total.value,
-            total=moved.total,
-            predicted_downtime=self.uncorrected.downtime.value,
-            downtime=moved.stopped,
-        )
-
-
-def _ends(e: Estimate) -> list[JsonValue]:
-    return [v if math.isfinite(v) else None for v in (e.low, e.value, e.high)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Predictions:
-    """Predictions of one move, by method.
-
-    corrected, uncorrected: with and without a correction by the results of earlier moves.
-    """
-
-    corrected: Mapping[Method, Prediction]
-    uncorrected: Mapping[Method, Prediction]
-
-
-def predicted(
-    backend: Predictable,
-    methods: Sequence[Method],
-    instance: Instance,
-    past: Sequence[PastMove],
-    *,
-    bound: float,
-    bandwidth: float | None,
-) -> Predictions:
-    """Sample the memory of a guest, and predict its move by each method. Raises UnavailableError or RunError.
-
-    past: earlier moves, by which the predictions are corrected.
-    bound: allowed downtime in seconds.
-    bandwidth: limit in bytes per second; None for no limit.
-    """
-    sample = backend.sample_memory(instance)
-    assert backend.costs.bandwidth is not None
-    known = guest_conditions(
-        float(sample.memory),
-        dirtying(sample),
-        backend.costs,
-        backend.costs.bandwidth,
-        bound=bound,
-        most=bandwidth,
-    )
-    raw = {m: predict(m, known) for m in methods}
-    return Predictions(corrected={m: corrected(p, past, MOVE_KIND) for m, p in raw.items()}, uncorrected=raw)
-
-
-def _planned(
-    backend: Backend, environment: Environment, instance: Instance, w: EventSubject, past: Sequence[PastMove]
-) -> _Plan:
-    """Predict a move of a guest by every method, and choose one. Raises UnavailableError if none can be
-    used."""
-    assert isinstance(backend, Migrates) and isinstance(backend, Predictable)
-    limit = w.most_downtime
-    expected = predicted(backend, backend.moves_by, instance, past, bound=limit, bandwidth=w.bandwidth)
-    reasons = {m: backend.unmovable(environment, m) for m in backend.moves_by}
-    every = [
-        Candidate(prediction=expected.corrected[m], refused=why.reason if why is not None else "")
-        for m, why in reasons.items()
-    ]
-    if all(c.refused for c in every):
-        remedy = next((why.remedy for why in reasons.values() if why is not None), "")
-        raise UnavailableError(f"environment {environment.name}: {every[0].refused}", remedy=remedy)
-    choice = choose(limit, every)
-    return _Plan(
-        choice=choice,
-        rest=allowed_rest(limit, backend.costs),
-        prediction=expected.corrected[choice.method],
-        uncorrected=expected.uncorrected[choice.method],
-    )
 
 
 def _facts(method: Method, moved: Moved, seen: ProbeResult, stream: ProbeResult) -> dict[str, JsonValue]:

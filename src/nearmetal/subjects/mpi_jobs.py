@@ -35,6 +35,8 @@ def unable_to_hold_job(w: EventSubject, backend: Backend) -> str | None:
             f"the guests of a job are stopped together, saved and restored, so that none is ahead of another;"
             f" {w.method} lets them run meanwhile; use offline"
         )
+    if w.method is Method.AUTO:
+        return "auto chooses for an instance with one program, not for a job; use criu or criu-pageserver"
     if w.method is not None and w.method.fetches_later:
         return (
             f"mpirun has a terminal, of which there is only one, but by {w.method} source and destination"

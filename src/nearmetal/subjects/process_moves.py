@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..environments import Criu, HoldsConnections, Migrates, Unavailable
+from ..environments import Checkpoints, Criu, HoldsConnections, Migrates, Unavailable
 from ..lifecycle import Method
 from ..model.change import replace
 from ..model.record import JsonValue, Row
@@ -19,12 +19,14 @@ from .checkpoint import (
     facts_of,
     prepared,
     program_facts,
+    refusals_by_method,
     require_criu,
     restart_job,
     total_row,
 )
 from .event_rows import event_row, slowdown_rows
 from .guest_jobs import move_guests_of_job
+from .move_choice import ProcessMethodChooser
 from .tcp_job import job_network, port_of
 from .verified import Restored
 
@@ -40,13 +42,19 @@ def moves_of_processes(
     TrialFailedError if a move fails.
     """
     criu = find_criu(trial.node.machine.host)
-    moved = [_move(trial, criu, w) for _ in range(count)]
+    chooser = _chooser(trial, require_criu(criu), w) if w.method is Method.AUTO else None
+    moved: list[Restored] = []
+    facts: list[JsonValue] = []
+    for _ in range(count):
+        moved.append(one := _move(trial, criu, w, chooser))
+        facts.append(facts_of(one) | (chooser.learn(one) if chooser is not None else {}))
+    about = {} if chooser is None else {"downtime_limit": chooser.limit}
     return [
         total_row(w, "total", moved),
         event_row(w, "stopped", "s", [one.stopped for one in moved]),
         *slowdown_rows(w, [one.behind for one in moved]),
         event_row(w, "sent", "B", [one.sent for one in moved]),
-    ], program_facts(trial, w) | {"moves": [facts_of(one) for one in moved]}
+    ], {**program_facts(trial, w), **about, "moves": facts}
 
 
 def moves_of_job(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row], Mapping[str, JsonValue]]:
@@ -65,17 +73,32 @@ def moves_of_job(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row], 
     return rows, {**program_facts(trial, w), **facts}
 
 
-def _move(trial: Trial, criu: Criu | Unavailable, w: EventSubject) -> Restored:
+def _chooser(trial: Trial, criu: Criu, w: EventSubject) -> ProcessMethodChooser:
+    environment = trial.arm.environment
+    backend = trial.node.backends[environment.backend]
+    assert isinstance(backend, Checkpoints)
+    return ProcessMethodChooser(
+        environment=environment,
+        backend=backend,
+        refusals=refusals_by_method(w, environment, backend, criu),
+        limit=w.most_downtime,
+    )
+
+
+def _move(
+    trial: Trial, criu: Criu | Unavailable, w: EventSubject, chooser: ProcessMethodChooser | None
+) -> Restored:
     """Move an instance once. An instance with a job moves to another emulated node if it can keep its address
     there; all other instances have no address, and stay on their node.
 
     criu: the result of find_criu().
+    chooser: chooses the method; None if the workload names one.
     """
     backend = trial.node.backends[trial.arm.environment.backend]
     attachment = trial.arm.environment.attachment
     carried = isinstance(backend, HoldsConnections) and attachment in backend.restored_at
     if w.extent is not Extent.JOB or not carried:
-        return checkpoint_and_restore(trial, criu, w)
+        return checkpoint_and_restore(trial, criu, w, chooser.choose if chooser is not None else None)
     directory = trial.new_directory(f"job-{w.name}")
     with job_network(trial, w, 2, directory) as network:
         moved = _move_job(trial, criu, w, network)

@@ -60,7 +60,7 @@ STEPS_AFTER = 100
 def unable_to_move_rank(w: EventSubject, backend: Backend) -> str | None:
     """Return why a rank of a job cannot be moved in an instance of a backend; None if it can."""
     if w.method is Method.AUTO:
-        return "method auto chooses for a guest that answers a client, not for a rank of a job; name a method"
+        return "method auto chooses for an instance with one program, not for a rank of a job; name a method"
     if isinstance(backend, Migrates) or (isinstance(backend, HoldsConnections) and backend.restored_at):
         return None
     return (
@@ -308,6 +308,6 @@ def moves_of_rank(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row],
 
 
 def _facts(
-    trial: Trial, w: EventSubject, views: Sequence[JobView], moves: list[JsonValue]
+    trial: Trial, w: EventSubject, views: Sequence[JobView], moves: Sequence[JsonValue]
 ) -> dict[str, JsonValue]:
-    return program_facts(trial, w) | {"moves": moves, "job": [dict(asdict(view)) for view in views]}
+    return program_facts(trial, w) | {"moves": [*moves], "job": [dict(asdict(view)) for view in views]}

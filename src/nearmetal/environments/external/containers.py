@@ -14,8 +14,8 @@ from ...host import Completed, Host, cgroups
 from ...host.pages import own_memory
 from ...host.processes.labelled import tree
 from ...host.processes.running import await_true
-from ...lifecycle import Costs, Estimate, Method
-from ..criu import runtime_options
+from ...lifecycle import Costs, Method
+from ..criu import CONTAINER_COSTS, runtime_options
 from ..moving import Dump
 from .contract import ASK_SECONDS, SECONDS, Facts, Saved, Way, Work
 from .dumping import (
@@ -35,7 +35,6 @@ _ENDS_SECONDS, _LOOK_AGAIN = 3.0, 0.05
 _QUIETLY = ("sh", "-c", 'exec "$@" >>"$0" 2>&1')
 """Command prefix, followed by a file and a command. The output of the command goes to the file: a daemon that
 the command starts would keep a pipe open, for which host.run() would wait."""
-_CONTAINER_COSTS = Costs(fixed=Estimate(0.1, 0.3, 1.5), setup=Estimate(0.0, 0.0, 0.1))
 
 
 def require_program(host: Host, program: str, package: str) -> None:
@@ -79,7 +78,7 @@ class _Container(MovedByImages, ABC):
         return Facts(memory=own_memory(processes), processes=tuple(processes))
 
     def costs(self, method: Method) -> Costs:
-        return _CONTAINER_COSTS
+        return CONTAINER_COSTS
 
     @abstractmethod
     def _pid(self, host: Host) -> int:

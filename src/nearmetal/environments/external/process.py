@@ -14,15 +14,13 @@ from ...host.pages import own_memory
 from ...host.processes.failure import TIMED_OUT
 from ...host.processes.labelled import ancestors, tree
 from ...host.ssh import LOST
-from ...lifecycle import Costs, Estimate, Method
-from ..criu import PID_FILE, dump_argv, restore_argv
+from ...lifecycle import Costs, Method
+from ..criu import PID_FILE, PROCESS_COSTS, dump_argv, restore_argv
 from ..moving import Criu, Dump
 from .contract import SECONDS, Facts, RestoredError, Saved, Work
 from .dumping import DumpedByCriu, ended_if_interrupted, fields_of, not_restored
 from .surroundings import Finding, checked
 
-CRIU_COSTS = Costs(fixed=Estimate(0.08, 0.2, 0.9), setup=Estimate(0.0, 0.0, 0.05))
-"""Costs apart from memory: the start of CRIU, the freeze, and the restore of a process without memory."""
 _CONNECTED = ("--tcp-established", "--ext-unix-sk")
 _OWN_SESSION = "--shell-job"
 _FREE_SECONDS = 10.0
@@ -67,7 +65,7 @@ class ProcessTree(DumpedByCriu):
         return Facts(memory=memory, processes=tuple(processes))
 
     def costs(self, method: Method) -> Costs:
-        return CRIU_COSTS
+        return PROCESS_COSTS
 
     def first(self, host: Host) -> int:
         return self.pid

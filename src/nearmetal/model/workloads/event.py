@@ -161,7 +161,7 @@ class EventSubject(WorkloadBase):
     downtime_limit: float | None = key_or(
         None,
         quantity(Dimension.TIME, 1e-3, 2000),
-        "migrate: most downtime of a guest, for precopy, multifd and auto; 300 ms if omitted",
+        "migrate: most downtime, for auto and, of a guest, for precopy and multifd; 300 ms if omitted",
         "100 ms",
     )
     time_limit: float | None = key_or(
