@@ -13,17 +13,30 @@ from pathlib import Path
 import pytest
 
 from nearmetal.api.move_locks import only_one, only_one_of
-from nearmetal.environments.external import Answer, Finding, compare, describe
-from nearmetal.environments.external.surroundings import address, build_id
-from nearmetal.host import LocalHost, paced
+from nearmetal.environments.external import (
+    Answer,
+    Finding,
+    Machine,
+    compare,
+    describe,
+    read_by_command,
+    read_here,
+)
+from nearmetal.environments.external.machine import FACTS, address, build_id
+from nearmetal.environments.external.surroundings import Build
+from nearmetal.errors import UnavailableError
+from nearmetal.host import Completed, LocalHost, paced
+from nearmetal.host.facts.provenance import cpu_flags_in
+from nearmetal.model.change import replace
 from nearmetal.model.record import JsonValue
+from nearmetal.testing.fake_host import FakeHost
 
 OWN = os.getpid()
 HOST = LocalHost()
 
 
 def answers(machine: Mapping[str, JsonValue], memory: int = 1 << 20) -> dict[str, Finding]:
-    return {f.subject: f for f in compare(machine, HOST, memory)}
+    return {f.subject: f for f in compare(machine, read_here(HOST, machine), memory)}
 
 
 def test_the_machine_that_wrote_an_instance_has_all_that_it_needs() -> None:
@@ -39,12 +52,12 @@ def test_what_differs_or_is_in_the_way_is_named() -> None:
     machine = describe(HOST, [OWN])
     program = os.path.realpath(sys.executable)
     unlike = machine | {
-        "kernel": "5.0",
+        "kernel": "99.0",
         "flags": "avx9000",
         "files": {program: [1, ""], "/no/such/library.so": [1, ""]},
     }
     found = answers(unlike, 1 << 60)
-    assert found["kernel"].answer is Answer.DIFFERS and "was 5.0" in found["kernel"].text
+    assert found["kernel"].answer is Answer.DIFFERS and "99.0 at the source" in found["kernel"].text
     assert found["processor"].answer is Answer.DIFFERS and "avx9000" in found["processor"].text
     lacks = found["programs and libraries"]
     assert lacks.answer is Answer.PREVENTS and lacks.remedy
@@ -81,6 +94,126 @@ def test_a_build_is_known_by_its_id(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("#!/bin/sh\n")
     assert build_id(text) == build_id(tmp_path / "missing") == ""
+
+
+# ------------------------------------------------------------------------------ two machines, without reading
+
+SOURCE: Mapping[str, JsonValue] = {
+    "kernel": "6.12.48-1",
+    "architecture": "x86_64",
+    "flags": "avx2 fpu pti sse2 vmx",
+    "files": {"/bin/it": [70, "0a"], "/etc/cache": [9, ""]},
+    "addresses": [],
+}
+ALIKE = Machine(
+    kernel="6.12.48-1",
+    architecture="x86_64",
+    flags=frozenset({"avx2", "fpu", "pti", "sse2", "vmx"}),
+    files={"/bin/it": Build(70, "0a"), "/etc/cache": Build(9, "")},
+    memory=1 << 30,
+)
+
+
+def against(**changed: object) -> dict[str, Finding]:
+    return {f.subject: f for f in compare(SOURCE, replace(ALIKE, **changed), 1 << 20)}
+
+
+def test_two_like_machines_are_fine() -> None:
+    found = against()
+    assert list(found) == ["processor", "kernel", "programs and libraries", "memory"]
+    assert {f.answer for f in found.values()} == {Answer.FINE}
+
+
+def test_only_flags_of_instructions_count() -> None:
+    found = against(flags=frozenset({"fpu", "sse2"}))["processor"]
+    assert found.answer is Answer.DIFFERS
+    assert found.text == "it lacks avx2, which the instance may use" and found.remedy
+    assert against(flags=frozenset({"avx2", "fpu", "sse2"}))["processor"].answer is Answer.FINE
+
+
+def test_every_feature_of_an_arm_processor_counts() -> None:
+    source = {**SOURCE, "architecture": "aarch64", "flags": "asimd fp sve"}
+    there = replace(ALIKE, architecture="aarch64", flags=cpu_flags_in("Features\t: fp asimd\n"))
+    found = next(compare(source, there, 1))
+    assert found.answer is Answer.DIFFERS and "it lacks sve," in found.text
+
+
+@pytest.mark.parametrize(
+    ("release", "answer"),
+    [
+        ("6.12.9", Answer.FINE),  # of the same series, so without other features
+        ("6.13.0-rc1", Answer.FINE),
+        ("10.0", Answer.FINE),
+        ("6.6.110", Answer.DIFFERS),
+        ("5.15.0-91-generic", Answer.DIFFERS),
+        ("unnumbered", Answer.DIFFERS),
+    ],
+)
+def test_an_older_kernel_differs_and_a_newer_one_does_not(release: str, answer: Answer) -> None:
+    found = against(kernel=release)["kernel"]
+    assert found.answer is answer and release in found.text and "6.12.48-1" in found.text
+    assert bool(found.remedy) == (answer is Answer.DIFFERS)
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (Build(71, "0a"), "of another build: /bin/it"),
+        (Build(70, "0b"), "of another build: /bin/it"),
+        (None, "missing: /bin/it"),
+    ],
+)
+def test_a_mapped_file_must_be_of_the_same_build(build: Build | None, text: str) -> None:
+    files = {"/etc/cache": Build(9, ""), **({} if build is None else {"/bin/it": build})}
+    found = against(files=files)["programs and libraries"]
+    assert found.answer is Answer.PREVENTS and found.text == text and found.remedy
+
+
+def test_too_little_memory_and_unknown_memory() -> None:
+    assert against(memory=1 << 19)["memory"].answer is Answer.PREVENTS
+    assert against(memory=None)["memory"].answer is Answer.UNKNOWN
+
+
+# ------------------------------------------------------------------------------ another machine, by a command
+
+
+def test_a_command_reads_what_is_read_here(tmp_path: Path) -> None:
+    plain, odd = tmp_path / "plain", tmp_path / " odd $(name)\\n 'x' "
+    for file in (plain, odd):
+        file.write_text("text")
+    files: dict[str, JsonValue] = {str(p): [0, ""] for p in (plain, tmp_path / "missing", odd)}
+    described = describe(HOST, [OWN])
+    mapped = described["files"]
+    assert isinstance(mapped, Mapping)
+    source = {**described, "files": {**files, **mapped}, "addresses": []}
+    here, by_command = read_here(HOST, source), read_by_command(HOST, source)
+    assert here.memory is not None and by_command.memory is not None
+    assert by_command.files == here.files
+    assert str(odd) in by_command.files and str(tmp_path / "missing") not in by_command.files
+    assert any(build.build_id for build in by_command.files.values())
+    assert replace(by_command, files={}, memory=0) == replace(here, files={}, memory=0)
+
+
+def test_another_build_is_seen_by_a_command(tmp_path: Path) -> None:
+    """The description is of the program as it was; then it is replaced by another build of the same size."""
+    program = tmp_path / "program"
+    content = Path(os.path.realpath("/bin/sh")).read_bytes()
+    program.write_bytes(content)
+    own = build_id(program)
+    at = content.index(bytes.fromhex(own))
+    source: dict[str, JsonValue] = {"files": {str(program): [len(content), own]}}
+    assert read_by_command(HOST, source).files[str(program)] == Build(len(content), own)
+    other = bytes(255 - byte for byte in content[at : at + 20])
+    program.write_bytes(content[:at] + other + content[at + 20 :])
+    assert read_by_command(HOST, source).files[str(program)] == Build(len(content), other.hex())
+
+
+def test_a_machine_that_says_nothing_is_unavailable() -> None:
+    lost = Completed(argv=("ssh",), returncode=255, stdout="", stderr="it is lost", seconds=0.0)
+    fake = FakeHost(commands={("sh", "-c", FACTS): lost})
+    with pytest.raises(UnavailableError, match="does not say which kernel") as refused:
+        read_by_command(fake, {"files": {"/bin/it": [70, "0a"]}})
+    assert refused.value.remedy
 
 
 # -------------------------------------------------------------------------------------------- pace and locks

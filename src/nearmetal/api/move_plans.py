@@ -16,12 +16,17 @@ from pathlib import Path
 
 from ..environments import Criu, Unavailable
 from ..environments.external import (
+    Answer,
     External,
     Facts,
+    Finding,
     Moves,
     Target,
     Way,
     Work,
+    compare,
+    describe,
+    read_by_command,
     require_room,
     require_way,
 )
@@ -108,6 +113,7 @@ class MovePlan:
     memory: largest number of bytes that are written or sent.
     free: free bytes of the file system of the images; None if no images are written.
     dirty: how fast the instance dirties its memory; None if that cannot be measured or does not matter.
+    findings: how another host compares with this machine, if images are copied to one.
     notes: what is left out or not known.
     """
 
@@ -122,6 +128,7 @@ class MovePlan:
     memory: int
     free: int | None
     dirty: Dirtying | None
+    findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -184,10 +191,12 @@ def planned(
     if action == MIGRATE and isinstance(external, Moves):
         external.require_target(host, target)
     free = None
+    findings: tuple[Finding, ...] = ()
     if action == CHECKPOINT or not isinstance(external, Moves):
         if remote is not None:
             external.require_programs(remote, work)
             _require_remote_room(remote, facts.memory)
+            findings = _require_like(host, external, remote, facts)
         at = Path(target.text) if target.way is Way.DIRECTORY else how.images or user_state()
         free = require_room(at, facts.memory)
     seen, notes = _dirtying(facts, able)
@@ -213,6 +222,7 @@ def planned(
         memory=facts.memory,
         free=free,
         dirty=seen,
+        findings=findings,
         notes=(*left_out, *notes),
     )
 
@@ -357,6 +367,28 @@ def _require_remote_room(remote: SshHost, memory: int) -> None:
             where=f"{remote.name}:{where}",
             remedy="make room there",
         )
+
+
+def _require_like(host: Host, external: External, remote: SshHost, facts: Facts) -> tuple[Finding, ...]:
+    """Compare another host with this machine, and return the findings.
+
+    Raises UnavailableError if the instance may fail there. It runs here, so unlike a restore this move is not
+    tried.
+    """
+    source = describe(host, facts.processes)
+    findings = tuple(compare(source, read_by_command(remote, source), facts.memory))
+    unlike = [f for f in findings if f.answer in (Answer.DIFFERS, Answer.PREVENTS)]
+    if not unlike:
+        return findings
+    remedies = [f.remedy for f in unlike if f.remedy]
+    if all(f.answer is Answer.DIFFERS for f in unlike):
+        remedies.append("or write a checkpoint, and restore a copy of it there, which is tried in any case")
+    raise UnavailableError(
+        f"{external.name} is not moved, and continues here: "
+        + "; ".join(f"{f.subject}: {f.text}" for f in unlike),
+        where=remote.name,
+        remedy="; ".join(remedies),
+    )
 
 
 def _kind(instance: str, action: str, target: Target) -> str:

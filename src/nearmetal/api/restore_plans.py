@@ -17,6 +17,7 @@ from ..environments.external import (
     Saved,
     compare,
     named,
+    read_here,
     read_interrupted,
     read_saved,
     require_kept,
@@ -148,7 +149,7 @@ def _findings(host: Host, directory: Path, saved: Saved, external: External) -> 
         return
     yield from external.look(host, directory.absolute(), saved)
     if saved.method.by_criu:
-        yield from compare(saved.machine, host, saved.size)
+        yield from compare(saved.machine, read_here(host, saved.machine), saved.size)
 
 
 def _images(directory: Path, saved: Saved) -> Finding:

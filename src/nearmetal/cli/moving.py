@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
 
 from ..api import moving
 from ..api.move_plans import USUAL_BOUND
+from ..environments.external import Finding
 from ..errors import ExitCode, UsageError
 from ..lifecycle import Bounded, Estimate, Method
 from ..model.record import JsonValue
@@ -128,6 +129,7 @@ def plan_lines(plan: moving.MovePlan) -> Iterator[str]:
         total, downtime = _range(p.total, 1, "s"), _range(p.downtime, 1, "s")
         yield f"{mark} {p.method.value:<10}total {total}, downtime {downtime}"
     yield plan.reason
+    yield from _finding_lines(plan.findings)
     for note in plan.notes:
         yield f"note: {note}"
 
@@ -142,11 +144,15 @@ def _range(e: Estimate, scale: float, unit: str) -> str:
 def restore_lines(plan: moving.RestorePlan) -> Iterator[str]:
     verdict = "would fail" if plan.prevented else "nothing known prevents it"
     yield f"restore {plan.instance} from {plan.directory}: {verdict}"
-    for finding in plan.findings:
+    yield from _finding_lines(plan.findings)
+    yield f"total {_range(plan.prediction.total, 1, 's')}"
+
+
+def _finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
+    for finding in findings:
         yield f"{finding.answer.value:<9} {finding.subject}: {finding.text}"
         if finding.remedy:
             yield f"          next: {finding.remedy}"
-    yield f"total {_range(plan.prediction.total, 1, 's')}"
 
 
 def restore_json(plan: moving.RestorePlan) -> dict[str, JsonValue]:
@@ -186,6 +192,7 @@ def plan_json(plan: moving.MovePlan) -> dict[str, JsonValue]:
             }
             for p in plan.methods
         },
+        "findings": to_json(plan.findings),
         "notes": list(plan.notes),
     }
 

@@ -18,6 +18,7 @@ from .contract import (
     restore_line,
 )
 from .dumping import require_way, write_images
+from .machine import describe, read_by_command, read_here
 from .names import KINDS, find_external, named
 from .saved import (
     MANIFEST,
@@ -34,4 +35,4 @@ from .saved import (
     write_handed_over,
     write_saved,
 )
-from .surroundings import Answer, Finding, compare, describe
+from .surroundings import Answer, Finding, Machine, compare

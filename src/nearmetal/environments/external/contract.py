@@ -91,7 +91,7 @@ class Saved:
 
     name: name of the instance, with its prefix.
     own: data that the restore of this kind of instance needs, from External.needs().
-    machine: the machine as the instance saw it, from surroundings.describe(); empty if unknown.
+    machine: the machine as the instance saw it, from machine.describe(); empty if unknown.
     size: bytes of all files; 0 before they are written.
     """
 

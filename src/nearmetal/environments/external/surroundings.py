@@ -1,36 +1,34 @@
-"""Describes the machine as an instance sees it at its checkpoint, and checks before a restore whether a
-machine is the same in these respects: processor, kernel, mapped files, TCP addresses and memory."""
+"""Compares the machine on which an instance runs or ran with another one: processor, kernel, mapped files,
+TCP addresses and memory. No I/O: machine.py reads the properties of a machine."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
 import re
-import socket
-import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
+from typing import NamedTuple
 
-from ...host import Host, MissingValue
-from ...host.facts.provenance import cpu_flags
 from ...model.record import JsonValue
 
-_NOTES, _BUILD_ID = 4, 3
-"""Type of the program header for notes (PT_NOTE), and type of the build ID note (NT_GNU_BUILD_ID), from
-elf.h."""
-_LISTENING, _ESTABLISHED = "0A", "01"
-"""States of sockets in /proc/net/tcp: LISTEN and ESTABLISHED."""
+_INSTRUCTIONS = re.compile(
+    r"(?:amx|apx|avx|bmi|fma|movdir|sha|sm[34]|s?sse)\w*|3dnow|3dnowext|abm|adx|aes|clflush|clflushopt|clwb"
+    r"|clzero|cmov|cmpccxadd|cx8|cx16|enqcmd|f16c|fsgsbase|fxsr|gfni|lahf_lm|lwp|misalignsse|mmx|mmxext|movbe"
+    r"|mwaitx|ospke|pclmulqdq|pni|popcnt|ptwrite|raoint|rdpid|rdpru|rdrand|rdseed|rdtscp|rtm|serialize|tbm|tsc"
+    r"|tsxldtrk|uintr|user_shstk|vaes|vpclmulqdq|waitpkg|xgetbv1|xop|xsave|xsavec|xsaveopt"
+)
+"""CPU flags of x86 (arch/x86/include/asm/cpufeatures.h of Linux) that name instructions for programs. The
+others belong to the kernel and to hypervisors, or only change how fast instructions are."""
+_X86 = ("x86_64", "i686")
 _MOST_NAMED = 3
 
 
 class Answer(StrEnum):
-    """The result of a check before a restore.
+    """The result of a check before a restore, or before a move to another machine.
 
     FINE: this does not prevent the restore.
-    DIFFERS: this machine differs from the source; the restore may fail, or the instance may misbehave.
+    DIFFERS: the machine differs from the source; the restore may fail, or the instance may be killed or
+        misbehave later. A running instance is not moved there.
     PREVENTS: the restore would fail.
     UNKNOWN: this cannot be checked.
     """
@@ -43,7 +41,7 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """The result of one check before a restore.
+    """The result of one check before a restore or a move.
 
     subject: what was checked, in one or two words.
     text: what was found, without a full stop.
@@ -70,216 +68,126 @@ def checked(
     return Finding(subject=subject, answer=otherwise, text=bad, remedy=remedy)
 
 
-def describe(host: Host, processes: Sequence[int]) -> dict[str, JsonValue]:
-    """Describe the machine as the processes of an instance see it, for compare().
+class Build(NamedTuple):
+    """What tells versions of a file apart: its size in bytes, and its build ID; empty if it has none."""
 
-    Files and addresses are included only if a process shares the mount or network namespace of this process.
-    Those of a container are restored with it.
+    size: int
+    build_id: str
 
-    processes: PIDs of the instance.
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The properties of a machine on which an instance shall continue.
+
+    kernel: release of the kernel.
+    flags: flags of the first CPU in /proc/cpuinfo.
+    files: by path, the files that the instance has mapped at its source. Missing ones are left out.
+    memory: available bytes; None if unknown.
+    addresses: for each TCP address, why it cannot be used; empty if it can. Addresses that were not tried are
+        left out.
     """
-    found: dict[str, JsonValue] = {
-        "kernel": os.uname().release,
-        "architecture": os.uname().machine,
-        "flags": " ".join(sorted(cpu_flags(host))),
-    }
-    files: dict[str, JsonValue] = {}
-    addresses: list[JsonValue] = []
-    for pid in processes:
-        with contextlib.suppress(OSError):
-            if _shares(pid, "mnt"):
-                for path in _mapped(pid):
-                    files[path] = [Path(path).stat().st_size, build_id(Path(path))]
-            if _shares(pid, "net"):
-                addresses += (a for a in _addresses(pid) if a not in addresses)
-    return found | {"files": files, "addresses": addresses}
+
+    kernel: str
+    architecture: str
+    flags: frozenset[str]
+    files: Mapping[str, Build]
+    memory: int | None
+    addresses: Mapping[str, str] = field(default_factory=dict)
 
 
-def compare(machine: Mapping[str, JsonValue], host: Host, memory: int) -> Iterator[Finding]:
-    """Compare this machine with a description, and yield the result of each check.
+def compare(source: Mapping[str, JsonValue], there: Machine, memory: int) -> Iterator[Finding]:
+    """Compare a machine with the source of an instance, and yield the result of each check.
 
-    machine: description from describe(); empty for a checkpoint without one.
+    source: description of the source from machine.describe(); empty for a checkpoint without one.
+    there: the machine on which the instance shall continue.
     memory: size in bytes of the memory that the instance needs.
     """
-    if not machine:
+    if not source:
         text = "the checkpoint does not say on which machine it was written"
         yield Finding(subject="machine", answer=Answer.UNKNOWN, text=text)
     else:
-        yield from _processor(machine, host)
-        yield _files(machine)
-        yield from _taken(machine)
-    yield _memory(host, memory)
+        yield _processor(source, there)
+        yield _kernel(str(source.get("kernel")), there.kernel)
+        yield _files(source, there)
+        yield from _taken(there)
+    yield _memory(there, memory)
 
 
-def _processor(machine: Mapping[str, JsonValue], host: Host) -> Iterator[Finding]:
-    here = os.uname()
-    if machine.get("architecture") != here.machine:
-        yield Finding(
+def _processor(source: Mapping[str, JsonValue], there: Machine) -> Finding:
+    if source.get("architecture") != there.architecture:
+        return Finding(
             subject="processor",
             answer=Answer.PREVENTS,
-            text=f"it was written on {machine.get('architecture')}, and this machine is {here.machine}",
-            remedy="restore it on a machine of that kind",
+            text=f"it is {there.architecture}, and {source.get('architecture')} at the source",
+            remedy="a machine of the same kind",
         )
-    else:
-        lacking = sorted(set(str(machine.get("flags", "")).split()) - cpu_flags(host))
-        yield checked(
-            "processor",
-            not lacking,
-            "it has all features of the one where the instance was written",
-            f"this one lacks {_some(lacking)}, which the instance may use",
-            "restore it on a processor with these features",
-            Answer.DIFFERS,
-        )
-    same = machine.get("kernel") == here.release
-    good, bad = "as where it was written", f"and was {machine.get('kernel')} where it was written"
-    release = f"it is {here.release}, "
-    yield checked("kernel", same, release + good, release + bad, otherwise=Answer.DIFFERS)
+    lacking = sorted(set(str(source.get("flags", "")).split()) - there.flags)
+    if there.architecture in _X86:
+        lacking = [flag for flag in lacking if _INSTRUCTIONS.fullmatch(flag)]
+    return checked(
+        "processor",
+        not lacking,
+        "it has all instructions of the one at the source",
+        f"it lacks {_some(lacking)}, which the instance may use",
+        "a processor with these features",
+        Answer.DIFFERS,
+    )
 
 
-def _files(machine: Mapping[str, JsonValue]) -> Finding:
-    files = machine.get("files")
+def _kernel(source: str, there: str) -> Finding:
+    """Compare releases of a kernel. A newer kernel runs what an older one runs. Releases with the same first
+    two numbers have the same features."""
+    if source == there:
+        return Finding(subject="kernel", answer=Answer.FINE, text=f"it is {there}, as at the source")
+    numbers = [re.match(r"(\d+)\.(\d+)", release) for release in (source, there)]
+    before, now = ([int(n) for n in found.groups()] if found else None for found in numbers)
+    return checked(
+        "kernel",
+        before is not None and now is not None and now >= before,
+        f"it is {there}, with all features of {source} at the source",
+        f"it is {there}, and {source} at the source",
+        "boot a kernel that is at least as new",
+        Answer.DIFFERS,
+    )
+
+
+def _files(source: Mapping[str, JsonValue], there: Machine) -> Finding:
+    files = source.get("files")
     assert isinstance(files, Mapping)
-    missing, other = [], []
-    for name, seen in files.items():
-        try:
-            now: list[JsonValue] = [Path(name).stat().st_size, build_id(Path(name))]
-        except OSError:
-            missing.append(name)
-            continue
-        if now != seen:
-            other.append(name)
-    good = f"all {len(files)} mapped files are here, and the same" if files else "the instance brings its own"
+    missing = [name for name in files if name not in there.files]
+    other = [name for name, seen in files.items() if name in there.files and [*there.files[name]] != seen]
+    good = (
+        f"all {len(files)} mapped files are there, and the same" if files else "it maps none of the machine"
+    )
     lacks = f"missing: {_some(missing)}" if missing else ""
     differs = f"of another build: {_some(other)}" if other else ""
     bad = "; ".join(filter(None, (lacks, differs)))
-    remedy = "install the same versions as where it was written"
-    return checked("programs and libraries", not bad, good, bad, remedy)
+    return checked("programs and libraries", not bad, good, bad, "install the same versions as at the source")
 
 
-def _taken(machine: Mapping[str, JsonValue]) -> Iterator[Finding]:
-    addresses = machine.get("addresses")
-    assert isinstance(addresses, Sequence)
-    free = True
-    for address in map(str, addresses):
-        host, _, port = address.removesuffix(" listening").rpartition(":")
-        why = _bound(host, int(port) if address.endswith(" listening") else 0)
+def _taken(there: Machine) -> Iterator[Finding]:
+    for address, why in there.addresses.items():
         if why:
-            free = False
             yield Finding(
                 subject="address",
                 answer=Answer.PREVENTS,
                 text=f"{address}: {why}",
                 remedy="end the program that uses it, or give this machine the address",
             )
-    if addresses and free:
-        yield Finding(subject="addresses", answer=Answer.FINE, text=f"{', '.join(map(str, addresses))}: free")
+    if there.addresses and not any(there.addresses.values()):
+        yield Finding(subject="addresses", answer=Answer.FINE, text=f"{', '.join(there.addresses)}: free")
 
 
-def _bound(address: str, port: int) -> str:
-    """Return why a TCP socket cannot be bound to an address and a port here; empty if it can.
-
-    port: 0 to check only the address.
-    """
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-        except OSError as e:
-            if e.errno == errno.EADDRINUSE:
-                return "another program uses it"
-            return f"this machine does not have it ({e.strerror})"
-    return ""
-
-
-def _memory(host: Host, memory: int) -> Finding:
-    read = host.read("/proc/meminfo")
-    found = None if isinstance(read, MissingValue) else re.search(rb"^MemAvailable:\s+(\d+)", read, re.M)
-    if found is None:
+def _memory(there: Machine, memory: int) -> Finding:
+    if there.memory is None:
         return Finding(
             subject="memory", answer=Answer.UNKNOWN, text="/proc/meminfo does not say what is free"
         )
-    free = int(found[1]) << 10
-    text = f"it needs {memory >> 20} MiB, and {free >> 20} MiB are available"
+    text = f"it needs {memory >> 20} MiB, and {there.memory >> 20} MiB are available"
     remedy = "end other programs, or take a machine with more memory"
-    return checked("memory", free >= memory, text, text, remedy)
+    return checked("memory", there.memory >= memory, text, text, remedy)
 
 
 def _some(names: Sequence[str]) -> str:
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _shares(pid: int, kind: str) -> bool:
-    """Return whether a process is in the same namespace as this process.
-
-    kind: kind of the namespace: 'mnt' or 'net'.
-    """
-    return Path(f"/proc/{pid}/ns/{kind}").readlink() == Path(f"/proc/self/ns/{kind}").readlink()
-
-
-def _mapped(pid: int) -> Iterator[str]:
-    """Yield the paths of the regular files that a process has mapped."""
-    seen = set()
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-        path = line.split(maxsplit=5)[5] if line.count(" ") >= 5 and "/" in line else ""
-        if path.startswith("/") and not path.endswith(" (deleted)") and path not in seen:
-            seen.add(path)
-            if Path(path).is_file():
-                yield path
-
-
-def _addresses(pid: int) -> Iterator[str]:
-    """Yield the local addresses of a process's TCP sockets, 'ADDRESS:PORT', with ' listening' for listening
-    ones."""
-    own = set()
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            own.add(str(entry.readlink()))
-    for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
-                _, local, _, state, *rest = line.split()
-                if state in (_LISTENING, _ESTABLISHED) and f"socket:[{rest[5]}]" in own:
-                    yield address(local, family) + (" listening" if state == _LISTENING else "")
-
-
-def address(text: str, family: int) -> str:
-    """Convert an address of /proc/net/tcp or tcp6 to 'ADDRESS:PORT'.
-
-    family: AF_INET or AF_INET6.
-    """
-    digits, _, port = text.partition(":")
-    words = struct.unpack(f">{len(digits) // 8}I", bytes.fromhex(digits))
-    host = socket.inet_ntop(family, struct.pack(f"<{len(words)}I", *words))
-    return f"{host}:{int(port, 16)}"
-
-
-def build_id(path: Path) -> str:
-    """Return the build ID of a 64-bit little-endian ELF file in hexadecimal. Empty for a file without
-    a build ID and for other kinds of files."""
-    with contextlib.suppress(OSError, struct.error), path.open("rb") as file:
-        head = file.read(64)
-        if head[:6] != b"\x7fELF\x02\x01":
-            return ""
-        (begin,), (size, count) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<HH", head, 54)
-        for number in range(count):
-            file.seek(begin + number * size)
-            kind, _, offset, _, _, length = struct.unpack("<IIQQQQ", file.read(40))
-            if kind == _NOTES:
-                file.seek(offset)
-                found = _build_id(file.read(length))
-                if found:
-                    return found
-    return ""
-
-
-def _build_id(notes: bytes) -> str:
-    at = 0
-    while at + 12 <= len(notes):
-        name, size, kind = struct.unpack_from("<III", notes, at)
-        content = at + 12 + (name + 3) // 4 * 4
-        if kind == _BUILD_ID and notes[at + 12 : at + 16] == b"GNU\0":
-            return notes[content : content + size].hex()
-        at = content + (size + 3) // 4 * 4
-    return ""

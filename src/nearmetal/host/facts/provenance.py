@@ -14,10 +14,12 @@ from typing import Any
 
 from ... import __version__
 from ...model.record import section
-from ..base import Host, MissingValue
+from ..base import Host, MissingValue, text_of
 
 _CPU = "/sys/devices/system/cpu"
 _VERSION_LIMIT = 60.0
+_FLAGS = re.compile(r"^(?:flags|Features)\s*:(.*)$", re.MULTILINE)
+"""The flags of a CPU in /proc/cpuinfo: of x86, and of Arm."""
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 """File with an identifier that changes at each boot."""
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -80,8 +82,13 @@ def memory_bytes(host: Host) -> int | None:
 
 def cpu_flags(host: Host) -> frozenset[str]:
     """Return the flags of the first CPU in /proc/cpuinfo; empty if there are none."""
-    flags = _field(_text(host, "/proc/cpuinfo"), "flags")
-    return frozenset(flags.split()) if isinstance(flags, str) else frozenset()
+    return cpu_flags_in(text_of(host, "/proc/cpuinfo"))
+
+
+def cpu_flags_in(cpuinfo: str) -> frozenset[str]:
+    """Return the flags of the first CPU in the text of /proc/cpuinfo; empty if there are none."""
+    found = _FLAGS.search(cpuinfo)
+    return frozenset() if found is None else frozenset(found[1].split())
 
 
 def cpu_model(host: Host) -> str:
