@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -13,6 +14,7 @@ from nearmetal.api.catalog import catalog
 from nearmetal.api.measuring import WeighRequest, WeighSettings, weighed
 from nearmetal.api.studies import study_text
 from nearmetal.api.workload_names import lifecycles, named_lifecycle, named_methods
+from nearmetal.cli.plan_text import show_plan
 from nearmetal.environments import Criu, Unavailable
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import StudyError, UnavailableError, UsageError
@@ -75,6 +77,16 @@ def test_the_example_compares_three_kinds_of_instance() -> None:
         *(f"guest-{m}" for m in ("offline", "precopy", "postcopy")),
     ]
     assert len(said) == len(made.environments) - len(left.environments) == 7
+
+
+def test_the_risk_of_a_method_is_said_in_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    risk = "postcopy loses the instance if the connection breaks, or either side fails, while memory is still"
+    assert [said[: len(risk)] for said in study().risks] == [risk]
+    show_plan(study(), json=False, blocks=1)
+    assert f"\nnote: {risk}" in capsys.readouterr().out
+    show_plan(study(), json=True, blocks=1)
+    assert json.loads(capsys.readouterr().out)["risks"] == list(study().risks)
+    assert study(TEXT.replace("[precopy, criu, postcopy]", "[precopy, criu]")).risks == ()
 
 
 def test_environments_that_do_not_run_the_workload_stay_as_they_are() -> None:

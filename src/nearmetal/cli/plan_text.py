@@ -59,6 +59,7 @@ def show_plan(
                 "mode": study.design.mode.value,
                 **estimate_json(guess),
                 "too_short": short,
+                "risks": study.risks,
                 "comparisons": [asdict(c) for c in study.comparisons()],
                 "blocks": [asdict(b) for b in made],
             }
@@ -74,7 +75,7 @@ def show_plan(
         f"seed {study.design.seed} · mode {study.design.mode.value} · about {rounds} of"
         f" {guess.block_seconds:.1f} s{_late(guess)}: {show_clock(guess.seconds)} ({source})"
     )
-    for note in filter(None, (short, no_verdict(study, schedule))):
+    for note in filter(None, (short, no_verdict(study, schedule), *study.risks)):
         print(f"note: {note}")
     for c in study.comparisons():
         print(f"  {c.arm} against {c.baseline}")
