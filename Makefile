@@ -32,7 +32,7 @@ test-lifecycle: setup-test
 	  $(addprefix tests/contract/test_,checkpoints.py migration.py libvirt_moves.py monitor.py job_ranks.py) \
 	  $(addprefix tests/system/test_,checkpoint_run.py checkpoint_faults.py random_faults.py migration_run.py) \
 	  $(addprefix tests/system/test_,moving.py job_moves.py) \
-	  $(addprefix tests/system/test_moving_,hosts.py containers.py faults.py cut.py) -q $(ARGS)
+	  $(addprefix tests/system/test_moving_,hosts.py containers.py faults.py cut.py guests.py) -q $(ARGS)
 
 setup:
 	@scripts/setup.sh run

@@ -19,6 +19,7 @@ import pytest
 from tests.contract import guests
 from tests.contract.guests import HOST, NEEDED, QEMU, SMALL, request
 from tests.patience import until
+from tests.qemu_moments import SLOW, Moment, at, cut
 
 from nearmetal.environments import InstanceRequest, Migrates, Moved, MoveRequest, Tools
 from nearmetal.environments.qemu import qmp
@@ -206,13 +207,12 @@ def test_many_commands_survive_a_move(tools: Tools, place: Place) -> None:
         assert heard == [f"line {i}\n" for i in range(sent)] and sent > 10
 
 
-def _end_later(label: str, number: signal.Signals, pid: int | None = None) -> None:
-    """Send a signal to the second QEMU, or another process, once it has received memory for a while."""
-    until(lambda: _qemu_of(label) is not None, "the second QEMU")
-    time.sleep(2.0)
+def _signal(label: str, number: signal.Signals) -> None:
+    """Send a signal to the QEMU with a label, and wait until a killed one has ended."""
     found = _qemu_of(label)
     assert found is not None
-    os.kill(pid or found, number)
+    os.kill(found, number)
+    until(lambda: number is not signal.SIGKILL or _qemu_of(label) is None, "the end of QEMU")
 
 
 def _qemu_of(label: str) -> int | None:
@@ -223,25 +223,73 @@ def _qemu_of(label: str) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("method", [Method.PRECOPY, Method.OFFLINE])
+COPYING = [Method.PRECOPY, Method.OFFLINE, pytest.param(Method.MULTIFD, marks=pytest.mark.apart)]
+SWITCHING = pytest.param(Method.POSTCOPY, marks=pytest.mark.apart)
+
+
+def _moment(method: Method) -> Moment:
+    """Return a moment at which the guest can still go on at its source."""
+    return Moment.SWITCH if method is Method.POSTCOPY else Moment.COPY
+
+
+@pytest.mark.parametrize("method", [*COPYING, SWITCHING])
 def test_the_source_goes_on_when_its_destination_is_killed(
     tools: Tools, place: Place, method: Method
 ) -> None:
     with started(tools, place, "kill") as guest, dirtying(guest, tools, 64 << 20, 0) as program:
         name = f"kill{method}"
-        killer = threading.Thread(target=_end_later, args=(f"{LABEL}-{name}", signal.SIGKILL))
-        killer.start()
         with (
+            at(_moment(method), lambda: _signal(f"{LABEL}-{name}", signal.SIGKILL)) as reached,
             pytest.raises(RunError, match="it continues at its source"),
-            moving(tools, place, guest, method, 1, name=name, bandwidth=2 << 20),
+            moving(tools, place, guest, method, 1, name=name, bandwidth=SLOW),
         ):
             pass
-        killer.join(LIMIT)
-        assert guest.process.poll() is None and guest.trouble() == ""
+        assert reached and guest.process.poll() is None and guest.trouble() == ""
         assert HOST.run(guest.command(["echo", "here"]), timeout=LIMIT).stdout == "here\n"
         ended_well(program)
         with moving(tools, place, guest, Method.PRECOPY, 1, name=f"{name}again") as moved:
             assert HOST.run(moved.instance.command(["echo", "there"]), timeout=LIMIT).stdout == "there\n"
+
+
+@pytest.mark.apart
+@pytest.mark.parametrize("method", [Method.PRECOPY, Method.OFFLINE, Method.MULTIFD, Method.POSTCOPY])
+def test_the_source_goes_on_when_its_link_is_cut(tools: Tools, place: Place, method: Method) -> None:
+    name = f"cut{method}"
+    with started(tools, place, "cut") as guest, dirtying(guest, tools, 64 << 20, 0) as program:
+        with (
+            at(_moment(method), lambda: cut(_qemu_of(f"{LABEL}-{name}") or 0)) as reached,
+            pytest.raises(RunError, match="it continues at its source"),
+            moving(tools, place, guest, method, 1, name=name, bandwidth=SLOW),
+        ):
+            pass
+        assert reached and HOST.run(guest.command(["echo", "here"]), timeout=LIMIT).stdout == "here\n"
+        ended_well(program)
+
+
+@pytest.mark.apart
+@pytest.mark.parametrize("fault", ["kill", "hang", "cut"])
+def test_a_guest_is_lost_whose_destination_fails_while_it_fetches_its_memory(
+    tools: Tools, place: Place, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(qmp, "QMP_SECONDS", 10.0)
+    name = f"lost{fault}"
+    label = f"{LABEL}-{name}"
+    faults = {
+        "kill": lambda: _signal(label, signal.SIGKILL),
+        "hang": lambda: _signal(label, signal.SIGSTOP),
+        "cut": lambda: cut(_qemu_of(label) or 0),
+    }
+    with started(tools, place, "lost") as guest, dirtying(guest, tools, 64 << 20, 0):
+        with (
+            at(Moment.FETCH, faults[fault]) as reached,
+            pytest.raises(RunError, match="it is lost: it had left its source, and its destination ended"),
+            moving(tools, place, guest, Method.POSTCOPY, 1, name=name, bandwidth=SLOW),
+        ):
+            pass
+        assert reached and _qemu_of(label) is None, "half a guest does not go on"
+        with qmp.Monitor(guest.plan.sockets.qmp) as source:
+            assert not source.ask("query-status")["running"], "the older guest does not go on either"
+    assert find(label) == () and find(f"{LABEL}-lost") == ()
 
 
 def test_a_guest_that_has_ended_is_not_moved_and_that_is_said(tools: Tools, place: Place) -> None:
@@ -263,29 +311,39 @@ def test_the_source_goes_on_when_its_destination_hangs(
     monkeypatch.setattr(qmp, "QMP_SECONDS", 10.0)
     name = f"hang{method}"
     with started(tools, place, "hang") as guest, dirtying(guest, tools, 64 << 20, 0) as program:
-        stopper = threading.Thread(target=_end_later, args=(f"{LABEL}-{name}", signal.SIGSTOP))
-        stopper.start()
         with (
+            at(Moment.COPY, lambda: _signal(f"{LABEL}-{name}", signal.SIGSTOP)) as reached,
             pytest.raises(RunError, match=r"it continues at its source: .* within 10 s"),
-            moving(tools, place, guest, method, 1, name=name, bandwidth=2 << 20),
+            moving(tools, place, guest, method, 1, name=name, bandwidth=SLOW),
         ):
             pass
-        stopper.join(LIMIT)
-        assert HOST.run(guest.command(["echo", "here"]), timeout=LIMIT).stdout == "here\n"
+        assert reached and HOST.run(guest.command(["echo", "here"]), timeout=LIMIT).stdout == "here\n"
         ended_well(program)
 
 
 @pytest.mark.apart
-def test_a_source_that_ends_in_its_move_is_said(tools: Tools, place: Place) -> None:
+@pytest.mark.parametrize(
+    ("method", "moment"),
+    [
+        (Method.PRECOPY, Moment.COPY),
+        (Method.OFFLINE, Moment.COPY),
+        (Method.MULTIFD, Moment.COPY),
+        (Method.POSTCOPY, Moment.SWITCH),
+        (Method.POSTCOPY, Moment.FETCH),
+    ],
+)
+def test_a_source_that_ends_in_its_move_is_said(
+    tools: Tools, place: Place, method: Method, moment: Moment
+) -> None:
+    name = f"dead{method}{moment}"
     with started(tools, place, "dead") as guest, dirtying(guest, tools, 64 << 20, 0):
-        killer = threading.Thread(target=_end_later, args=(f"{LABEL}-dead1", signal.SIGKILL, guest.pid))
-        killer.start()
         with (
+            at(moment, guest.process.kill) as reached,
             pytest.raises(RunError, match=r"it is lost: the guest has ended"),
-            moving(tools, place, guest, Method.PRECOPY, 1, name="dead1", bandwidth=2 << 20),
+            moving(tools, place, guest, method, 1, name=name, bandwidth=SLOW),
         ):
             pass
-        killer.join(LIMIT)
+        assert reached and _qemu_of(f"{LABEL}-{name}") is None
 
 
 def test_what_does_not_converge_is_given_up(tools: Tools, place: Place) -> None:
@@ -335,33 +393,50 @@ def test_a_guest_with_the_machines_own_root_is_refused_before_anything_starts(
 
 
 DIES = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
 import tests.contract.test_migration as own
+from tests.qemu_moments import SLOW, Moment, at
 from nearmetal.environments import Tools
 from nearmetal.lifecycle import Method
 tools, directory = Tools(directory=Path(sys.argv[1])), Path(sys.argv[2])
+method, moment = Method(sys.argv[3]), Moment(sys.argv[4])
 # By this label, no test beside takes what it leaves for that of an ended nearmetal.
 own.LABEL = f"nearmetal-test{os.getpid()}-mv"
 with own.a_place(tools, directory) as place, own.started(tools, place, "dies") as guest:
-    print("up", flush=True)
-    with own.moving(tools, place, guest, Method.PRECOPY, 1, name="dies1", bandwidth=2 << 20):
+    with (
+        own.dirtying(guest, tools, 64 << 20, 0),
+        at(moment, lambda: os.kill(os.getpid(), signal.SIGKILL)),
+        own.moving(tools, place, guest, method, 1, name="dies1", bandwidth=SLOW),
+    ):
         pass
 """
 
 
-def test_nothing_is_left_when_the_tool_is_killed_in_a_move(tools: Tools, place: Place) -> None:
-    directory = place.directory / "dies"
+@pytest.mark.parametrize(
+    ("method", "moment"),
+    [
+        (Method.PRECOPY, Moment.COPY),
+        *(
+            pytest.param(*pair, marks=pytest.mark.apart)
+            for pair in (
+                (Method.OFFLINE, Moment.COPY),
+                (Method.MULTIFD, Moment.COPY),
+                (Method.POSTCOPY, Moment.SWITCH),
+                (Method.POSTCOPY, Moment.FETCH),
+            )
+        ),
+    ],
+)
+def test_nothing_is_left_when_the_tool_is_killed_in_a_move(
+    tools: Tools, place: Place, method: Method, moment: Moment
+) -> None:
+    directory = place.directory / f"dies{method}{moment}"
     directory.mkdir()
-    child = subprocess.Popen(
-        [sys.executable, "-c", DIES, str(tools.directory), str(directory)], stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdout is not None and child.stdout.readline() == "up\n"
+    words = [str(tools.directory), str(directory), method.value, moment.value]
+    child = subprocess.Popen([sys.executable, "-c", DIES, *words])
+    assert child.wait(LIMIT) == -signal.SIGKILL
     label = f"nearmetal-test{child.pid}-"
-    until(lambda: _qemu_of(f"{label}mv-dies1") is not None, "the second QEMU")
-    child.kill()
-    child.wait()
-    child.stdout.close()
     until(lambda: not processes.labelled(lambda other: other.startswith(label)), "the end of both")
     for item in find(label):
         remove(item)

@@ -39,6 +39,7 @@ def test_moves_are_measured_and_what_moved_is_checked(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(STUDY)
     done = nearmetal("run", "s.yaml", "--max-blocks", "1", "--json", cwd=tmp_path, timeout=900)
     assert done.returncode == 0, done.stderr
+    assert done.stderr.count("note: postcopy loses the instance if the connection breaks") == 1
     line = next(line for line in trial_lines(tmp_path) if not line["aa"])
     assert line["status"] == "ok", line
     rows = {r["metric"]: r for r in line["rows"] if r["workload"] == "moved"}

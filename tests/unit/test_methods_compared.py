@@ -107,6 +107,16 @@ def test_what_the_paper_of_2014_measured_can_be_asked(name: str) -> None:
     assert all(c.arm != c.baseline for c in made.comparisons())
 
 
+def test_the_risk_of_a_method_is_said_in_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    risk = "postcopy loses the instance if the connection breaks, or either side fails, while memory is still"
+    assert [said[: len(risk)] for said in study().risks] == [risk]
+    show_plan(study(), json=False, blocks=1)
+    assert f"\nnote: {risk}" in capsys.readouterr().out
+    show_plan(study(), json=True, blocks=1)
+    assert json.loads(capsys.readouterr().out)["risks"] == list(study().risks)
+    assert study(TEXT.replace("[precopy, criu, postcopy]", "[precopy, criu]")).risks == ()
+
+
 def test_environments_that_do_not_run_the_workload_stay_as_they_are() -> None:
     made = study(TEXT.replace("[1x1]}\n  vm", "[1x1], workloads: [boot]}\n  vm"))
     assert [e.name for e in made.environments] == ["bare", "vm-precopy", "vm-criu", "vm-postcopy"]

@@ -11,7 +11,7 @@ import pytest
 
 from nearmetal.environments import Together
 from nearmetal.environments.qemu import moving
-from nearmetal.environments.qemu.moving import MoveProgress, move
+from nearmetal.environments.qemu.moving import MoveProgress, give_up, move
 from nearmetal.environments.qemu.qmp import Monitor
 from nearmetal.errors import RunError
 from nearmetal.lifecycle import CopyRound, Method, NotConvergedError
@@ -96,7 +96,8 @@ def test_a_pre_copy_that_does_not_end_has_its_rounds_in_the_error(monkeypatch: p
     assert "migrate_cancel" in source.asked
 
 
-def test_other_methods_have_no_rounds_that_could_converge() -> None:
+def test_other_methods_have_no_rounds_that_could_converge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "LAST_SECONDS", 0.1)
     with pytest.raises(RunError) as found:
         moved(Side(active(1, 250), running=True), Method.POSTCOPY, seconds=0.1)
     assert not isinstance(found.value, NotConvergedError)
@@ -115,9 +116,10 @@ def test_an_interrupted_move_that_completed_unseen_has_left_its_source(
 ) -> None:
     class Interrupted(Side):
         def ask(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
-            if command == "query-status":
+            if command == "query-status" and "migrate_cancel" not in self.asked:
                 raise KeyboardInterrupt
             if command == "migrate_cancel":
+                self.asked.append(command)
                 self.reports = [{"status": last}]
                 return {}
             return super().ask(command, arguments)
@@ -136,6 +138,54 @@ def test_an_interrupted_move_that_completed_unseen_has_left_its_source(
             resumed=lambda: None,
         )
     assert progress.committed is left
+
+
+class Unlucky(Side):
+    """A source that ends its own post-copy at the switchover, or refuses to begin it."""
+
+    def __init__(self, *reports: Mapping[str, Any], refuses: bool = False, running: bool = False) -> None:
+        super().__init__(*reports, running=running)
+        self.refuses = refuses
+
+    def ask(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
+        if self.refuses and command == "migrate":
+            raise RunError("a device cannot be migrated")
+        return super().ask(command, arguments)
+
+
+@pytest.mark.parametrize(
+    ("source", "left", "cancels"),
+    [
+        (Unlucky(active(1, 250), {"status": "failed"}, running=True), False, False),
+        (Unlucky(active(1, 250), {"status": "postcopy-paused"}), True, False),
+        (Unlucky({"status": "completed"}, refuses=True, running=True), False, True),
+    ],
+    ids=["failed before the switchover", "paused after it", "came by an earlier move"],
+)
+def test_post_copy_has_left_only_if_the_source_says_that_it_switched_over(
+    source: Unlucky, left: bool, cancels: bool
+) -> None:
+    """A migration is not cancelled after its switchover was requested: QEMU would continue the source."""
+    progress = MoveProgress()
+    with pytest.raises(RunError):
+        move(
+            cast("Monitor", source),
+            cast("Monitor", Side({"status": "none"}, running=False)),
+            method=Method.POSTCOPY,
+            uri="unix:/nowhere",
+            bandwidth=None,
+            downtime_limit=0.3,
+            time_limit=60,
+            progress=progress,
+            resumed=lambda: None,
+        )
+    assert progress.committed is left and ("migrate_cancel" in source.asked) is cancels
+
+
+def test_a_source_that_post_copy_has_left_is_not_continued() -> None:
+    source = Side({"status": "postcopy-paused"}, running=False)
+    assert not give_up(cast("Monitor", source))
+    assert not {"migrate_cancel", "cont"} & set(source.asked)
 
 
 class Guest(Side):

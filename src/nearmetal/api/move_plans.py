@@ -114,7 +114,7 @@ class MovePlan:
     free: free bytes of the file system of the images; None if no images are written.
     dirty: how fast the instance dirties its memory; None if that cannot be measured or does not matter.
     findings: how another host compares with this machine, if images are copied to one.
-    notes: what is left out or not known.
+    notes: what is left out or not known, and the risk of the method.
     """
 
     action: str
@@ -210,6 +210,8 @@ def planned(
     chosen = next(p for p in methods if p.method is choice.method)
     if chosen.total.value > how.time_limit:
         notes += (f"it is expected to be given up after {how.time_limit:g} s (--time-limit)",)
+    if choice.method.risk:
+        notes += (choice.method.risk,)
     return MovePlan(
         action=action,
         instance=external.name,

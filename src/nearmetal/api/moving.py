@@ -171,10 +171,14 @@ def restore(directory: Path, into: str | None = None, say: Say = lambda _: None)
     )
 
 
-def migrate(instance: str, to: str, how: How, say: Say = lambda _: None) -> MoveResult:
+def migrate(
+    instance: str, to: str, how: How, say: Say = lambda _: None, warn: Say = lambda _: None
+) -> MoveResult:
     """Move an instance to a waiting QEMU, to another host, or through a directory on this machine.
 
     to: the QMP socket of the waiting QEMU, the host, or the directory; see Target.parse().
+    say: called with a message for the user when the move begins.
+    warn: called with the risk of the method before the move begins, if it has one.
 
     Raises UsageError, UnavailableError, and RunError, which says whether the instance still runs.
     """
@@ -187,6 +191,8 @@ def migrate(instance: str, to: str, how: How, say: Say = lambda _: None) -> Move
         if target.way is Way.SOCKET:
             stack.enter_context(_alone(named(f"qmp:{target.text}")))
         plan = planned(host, external, target, how, MIGRATE, remote)
+        if plan.method.risk:
+            warn(plan.method.risk)
         say(f"moving {plan.instance} by {plan.method} to {to}")
         images = None
         if isinstance(external, Moves):

@@ -104,7 +104,7 @@ def migrate(
         _show_plan(moving.plan_migrate(instance, to, how), json=json)
         return ExitCode.DONE
     with View(quiet=json) as view:
-        done = moving.migrate(instance, to, how, view.phase)
+        done = moving.migrate(instance, to, how, view.phase, view.note)
     _show(done, json=json)
     return ExitCode.DONE
 

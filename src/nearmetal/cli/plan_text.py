@@ -63,6 +63,7 @@ def show_plan(
                 **estimate_json(guess),
                 "too_short": short,
                 "left_out": unable,
+                "risks": study.risks,
                 "comparisons": [asdict(c) for c in study.comparisons()],
                 "blocks": [asdict(b) for b in made],
             }
@@ -78,7 +79,8 @@ def show_plan(
         f"seed {study.design.seed} · mode {study.design.mode.value} · about {rounds} of"
         f" {guess.block_seconds:.1f} s{_late(guess)}: {show_clock(guess.seconds)} ({source})"
     )
-    for note in filter(None, (short, no_verdict(study, schedule), *left_out_lines(study, unable))):
+    left_out = left_out_lines(study, unable)
+    for note in filter(None, (short, no_verdict(study, schedule), *left_out, *study.risks)):
         print(f"note: {note}")
     for c in study.comparisons():
         print(f"  {c.arm} against {c.baseline}")

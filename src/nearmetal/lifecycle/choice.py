@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .method import Method
+from .method import LOSES, Method
 from .prediction import Estimate, Prediction
 
 
@@ -90,7 +90,7 @@ def _why_not(p: Prediction, bound: float, of: Bounded) -> str:
     if of.time(p).high > bound:
         return stops if of is Bounded.DOWNTIME else takes
     if p.method.fetches_later:
-        return "loses the instance if the connection breaks"
+        return LOSES
     return takes if of is Bounded.DOWNTIME else stops
 
 

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+LOSES = (
+    "loses the instance if the connection breaks, or either side fails, while memory is still to be fetched"
+)
+"""What methods do whose instance goes on before its memory has arrived (Method.fetches_later)."""
+
 
 class Method(StrEnum):
     """A method of checkpoint or migration. Study files, options and output use these names and no others.
@@ -53,3 +58,9 @@ class Method(StrEnum):
         """Whether the instance goes on before its memory has arrived, so that it is lost if the connection
         is."""
         return self in (Method.POSTCOPY, Method.CRIU_LAZY)
+
+    @property
+    def risk(self) -> str:
+        """What users must know before they choose the method, as a sentence; empty if there is no such
+        risk."""
+        return f"{self} {LOSES}" if self.fetches_later else ""

@@ -147,6 +147,13 @@ class Study:
         """The workloads that are events of instances."""
         return tuple(w for w in self.workloads if isinstance(w, EventSubject))
 
+    @property
+    def risks(self) -> tuple[str, ...]:
+        """The risk of each method by which the study moves or checkpoints instances, as sentences; see
+        Method.risk."""
+        methods = [w.by(e.method).method for w in self.events for e in self.environments if e.takes(w.name)]
+        return tuple(dict.fromkeys(m.risk for m in methods if m is not None and m.risk))
+
     def arms(self) -> tuple[Arm, ...]:
         """Return every environment on each placement that it names, in file order."""
         places = {p.name: p for p in self.placements}

@@ -12,13 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import NearmetalError, RunError, UsageError
+from ...errors import BusyError, NearmetalError, RunError, UsageError
 from ...host import Host
 from ...host.facts.provenance import cpu_flags
 from ...host.processes.foreign import process_of_thread
 from ...lifecycle import Costs, Method
 from ..contract import Unavailable
-from ..qemu.moving import CAPABILITIES, COSTS, MoveProgress, configure, give_up, move
+from ..qemu.moving import (
+    CAPABILITIES,
+    COSTS,
+    UNDER_WAY,
+    MoveProgress,
+    configure,
+    give_up,
+    has_switched,
+    migration_status,
+    move,
+)
 from ..qemu.qmp import Monitor
 from ..qemu.restore import restore, save
 from .contract import SECONDS, Facts, MovedAway, Saved, Target, Way, Work, WrittenError
@@ -32,7 +42,13 @@ _WAITS = "start a QEMU with the same options and -incoming defer, and give its Q
 _VERSION, _PROCESSOR, _FEATURES = "version", "processor", "features of the processor"
 _OF_HOST = ("host-", "max-")
 """Prefixes of QEMU's CPU types that have the features of the machine's processor."""
-_PARAMETERS = ("max-bandwidth", "downtime-limit", "multifd-channels")
+_PARAMETERS = ("max-bandwidth", "max-postcopy-bandwidth", "downtime-limit", "multifd-channels")
+_REMEDIES = {
+    "left": "query-status at its destination, and cont if it is paused there; never continue it here",
+    "paused": "cont there, unless it was paused on purpose",
+    "inmigrate": "a running guest; a waiting QEMU is a destination: --to, or restore --into",
+}
+"""What to do about a guest that does not run, by its status; left: it may run elsewhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +84,8 @@ class QemuProcess:
     def inspect(self, host: Host) -> Facts:
         require_qmp(self.socket)
         with Monitor(self.socket) as monitor:
-            status = str(monitor.ask("query-status")["status"])
-            if status != "running":
-                raise UsageError(
-                    f"the guest does not run: {status}",
-                    where=str(self.socket),
-                    remedy="a running guest; a waiting QEMU is a destination: --to, or restore --into",
-                )
+            status, migration = str(monitor.ask("query-status")["status"]), migration_status(monitor)
+            self._require_running(status, migration)
             memory = _memory(monitor)
             threads = monitor.threads()
         processes: tuple[int, ...] = ()
@@ -83,6 +94,28 @@ class QemuProcess:
         ):  # QEMU on another machine, by a forwarded socket
             processes = (process_of_thread(threads[0]),)
         return Facts(memory=memory, processes=processes, guest=memory)
+
+    def _require_running(self, status: str, migration: str) -> None:
+        """Check that the guest runs, and that no migration of it is under way, such as that of a nearmetal
+        that was killed.
+
+        status: of the guest. migration: status of the last migration of its QEMU.
+        Raises BusyError if it is being migrated, UsageError if it does not run.
+        """
+        where, runs, switched = str(self.socket), status == "running", has_switched(migration)
+        if status != "inmigrate" and (migration in UNDER_WAY or (runs and switched)):
+            raise BusyError(
+                f"the guest is being migrated already: {migration}",
+                where=where,
+                remedy="wait until query-migrate there says completed, failed or cancelled",
+            )
+        if not runs:
+            left = switched or status == "postmigrate"
+            raise UsageError(
+                f"the guest {'has left this QEMU' if left else 'does not run'}: {status}",
+                where=where,
+                remedy=_REMEDIES["left"] if left else _REMEDIES.get(status, _REMEDIES["inmigrate"]),
+            )
 
     def costs(self, method: Method) -> Costs:
         return COSTS
@@ -176,11 +209,7 @@ class QemuProcess:
                     end_qemu(source, self.socket)
             except (RunError, KeyboardInterrupt) as e:
                 if progress.committed:
-                    raise RunError(
-                        f"the guest has left its source, and the move by {method} did not end: {_what(e)}",
-                        where=str(other),
-                        remedy="query-status there; never continue the source, which is older",
-                    ) from e
+                    raise self._left(other, method, e) from e
                 raise self._goes_on(f"not moved by {method}", e) from e
             finally:
                 wire.unlink(missing_ok=True)
@@ -192,6 +221,46 @@ class QemuProcess:
             rounds=figures.rounds,
         )
 
+    def _left(self, other: Path, method: Method, error: RunError | KeyboardInterrupt) -> RunError:
+        """Return the error of a move that failed when the guest had left its source. If the rest of its
+        memory can no longer arrive, the QEMU at the destination is ended.
+
+        other: QMP socket of the destination.
+        error: the cause.
+        """
+        why = f"the move by {method} did not end: {_what(error)}"
+        never = "never continue the source, which is older"
+        if _has_ended(other):
+            how = "its source and its destination have ended"
+            if not _has_ended(self.socket):
+                how = "it had left its source, and its destination has ended"
+            return RunError(
+                f"the guest is lost: {how}; {why}",
+                where=str(other),
+                remedy=f"start it anew; {never}",
+            )
+        status = _status_there(other, self.socket) if method.fetches_later else ""
+        if status == "completed" or not has_switched(status):
+            remedy = f"query-status there; {never}"
+        elif _has_ended(self.socket):
+            with contextlib.suppress(RunError), Monitor(other) as monitor:
+                end_qemu(monitor, other)
+            return RunError(
+                f"the guest is lost: its source has ended before all of its memory had arrived; {why}",
+                where=str(other),
+                remedy="start it anew" if _has_ended(other) else "end the QEMU there, and start it anew",
+            )
+        elif status == "postcopy-paused":
+            return RunError(
+                f"the guest stands still: it has left its source, where a part of its memory still is; {why}",
+                where=str(other),
+                remedy=f"connect both again: migrate-recover there, then migrate with resume: true at"
+                f" {self.socket}; or end both, and start it anew; {never}",
+            )
+        else:
+            remedy = f"let both run until query-migrate says completed there; {never}"
+        return RunError(f"the guest has left its source, and {why}", where=str(other), remedy=remedy)
+
     def _goes_on(self, what: str, error: RunError | KeyboardInterrupt) -> RunError:
         """Let the guest continue after a failure, and return the error to raise.
 
@@ -202,6 +271,8 @@ class QemuProcess:
         with contextlib.suppress(RunError), Monitor(self.socket) as monitor:
             runs = give_up(monitor)
         words = "it continues at its source" if runs else "it does not run: its QEMU does not let it continue"
+        if not runs and _has_ended(self.socket):
+            words = "it is lost: its QEMU has ended"
         remedy = error.remedy if isinstance(error, RunError) else ""
         return RunError(f"the guest was {what}, {words}: {_what(error)}", remedy=remedy)
 
@@ -297,16 +368,46 @@ def end_qemu(monitor: Monitor, path: Path) -> None:
         monitor.ask("quit")
     end = time.monotonic() + _END_SECONDS
     while time.monotonic() < end:
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.setblocking(False)  # or the connection waits for a QEMU that hangs
-            try:
-                probe.connect(str(path))
-            except BlockingIOError:
-                pass  # others wait for it
-            except OSError:
-                return
+        if _has_ended(path):
+            return
         time.sleep(_LOOK_AGAIN)
     raise RunError(f"the QEMU at {path} does not end", remedy="end it before its guest runs elsewhere")
+
+
+def _has_ended(path: Path) -> bool:
+    """Return whether the QEMU of a QMP socket accepts no connections any more."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)  # or the connection waits for a QEMU that hangs
+        try:
+            probe.connect(str(path))
+        except BlockingIOError:
+            return False  # others wait for it
+        except OSError:
+            return True
+    return False
+
+
+def _status_there(path: Path, source: Path) -> str:
+    """Return the status of a post-copy migration at its destination; empty if the QEMU there does not answer.
+
+    If the source no longer sends, wait up to 10 s until the destination has noticed that.
+    path, source: QMP sockets of destination and source.
+    """
+    end = time.monotonic() + _END_SECONDS
+    with contextlib.suppress(RunError), Monitor(path) as there:
+        while True:
+            status = migration_status(there)
+            if status != "postcopy-active" or time.monotonic() > end or _sends(source):
+                return status
+            time.sleep(_LOOK_AGAIN)
+    return ""
+
+
+def _sends(path: Path) -> bool:
+    """Return whether the QEMU of a QMP socket still sends memory of a guest that post-copy has moved away."""
+    with contextlib.suppress(RunError), Monitor(path) as monitor:
+        return migration_status(monitor) == "postcopy-active"
+    return False
 
 
 @contextmanager
@@ -338,7 +439,7 @@ def _await_idle(monitor: Monitor) -> None:
     Raises RunError if it does not end within 10 s.
     """
     end = time.monotonic() + _END_SECONDS
-    while monitor.ask("query-migrate").get("status") in ("setup", "active", "cancelling", "device"):
+    while migration_status(monitor) in UNDER_WAY:
         if time.monotonic() > end:
             raise RunError("a cancelled migration does not end")
         time.sleep(_LOOK_AGAIN)

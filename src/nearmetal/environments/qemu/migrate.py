@@ -54,7 +54,8 @@ def unmovable(environment: Environment, method: Method) -> Unavailable | None:
         )
     if environment.image == HOST and settings.disk is None:
         return Unavailable(
-            reason="image host reaches a guest by virtiofs, which QEMU before 8.2 cannot migrate",
+            reason="image host reaches a guest by virtiofs, and nearmetal starts no virtiofsd at the"
+            " destination (it would need virtiofsd 1.11, and QEMU 8.2, on both sides)",
             remedy="image: debian-kernel, or another that was built (nearmetal image list)",
         )
     if settings.vfio is not None:
@@ -218,5 +219,5 @@ def _failed(
     source, because that would undo what it did at the destination.
     """
     runs = not committed and guest.process.poll() is None and give_up(source)
-    lost = "" if runs or committed else _lost(guest) or "its hypervisor no longer answers"
+    lost = "" if runs else _lost(guest) or ("" if committed else "its hypervisor no longer answers")
     return not_moved(error, line, method, runs=runs, lost=lost)

@@ -20,6 +20,8 @@ LAST_SECONDS = 10.0
 """Seconds that the last steps of a move may take beyond its time limit."""
 ASK_AGAIN = 0.05
 """Seconds before a second query, if QEMU reports a completed move whose figures are still zero."""
+UNDER_WAY = frozenset({"setup", "active", "device", "pre-switchover", "cancelling"})
+"""Statuses of a migration that has not ended yet, and in which the guest can still continue at its source."""
 CHANNELS = 2
 """Number of parallel connections of method multifd."""
 CAPABILITIES: Mapping[Method, frozenset[str]] = {
@@ -50,10 +52,12 @@ class MoveProgress:
     """The progress of a move, which move() updates.
 
     awaited: whether the target waits for the guest at the URI, so that it must end if the move fails.
+    switching: whether post-copy was told to let the guest go on at the target, which it does soon after.
     committed: whether the guest may have run at the target. If so, it must not continue at its source.
     """
 
     awaited: bool = False
+    switching: bool = False
     committed: bool = False
 
 
@@ -106,8 +110,7 @@ def move(
     except BaseException:
         # The migration may have completed before it is cancelled.
         if method is not Method.OFFLINE and not progress.committed:
-            with contextlib.suppress(RunError):
-                progress.committed = _cancelled(source) == "completed"
+            progress.committed = _has_left(source, target, progress)
         raise
 
 
@@ -126,7 +129,7 @@ def _followed(
 
     requested: time of the request in seconds of CLOCK_REALTIME.
     """
-    switched = running = False
+    running = False
     completed = 0.0
     copied: dict[int, CopyRound] = {}
     end = time.monotonic() + time_limit
@@ -137,20 +140,23 @@ def _followed(
             ram = report.get("ram", {})
             throttle = int(report.get("cpu-throttle-percentage", 0)) / 100
             note_round(copied, int(ram.get("dirty-sync-count", 0)), int(ram.get("remaining", 0)), throttle)
+        progress.committed |= has_switched(status)
         if status in ("failed", "cancelled", "postcopy-paused"):
             raise RunError(f"QEMU's migration {status}: {report.get('error-desc', 'no reason given')}")
         late = time.monotonic() - end
-        if late > 0 and status != "completed" and not progress.committed:
+        if late > 0 and status != "completed" and not (progress.switching or progress.committed):
             # The migration may complete before it is cancelled; the guest then runs at the target.
             status = _cancelled(source)
         if late > (LAST_SECONDS if status == "completed" else 0):
             what = f"the move by {method} was not done after {time_limit:g} s: {_left(report)}"
             remedy = "more bandwidth, a longer downtime limit, or method postcopy"
+            if method is Method.POSTCOPY:
+                remedy = "more bandwidth, or a longer time limit"
             if method.copies_first:
                 raise NotConvergedError(what, remedy=remedy, copied=tuple(copied.values()))
             raise RunError(what, remedy=remedy)
-        if method is Method.POSTCOPY and status == "active" and not switched:
-            switched = progress.committed = True
+        if method is Method.POSTCOPY and status == "active" and not progress.switching:
+            progress.switching = True
             source.ask("migrate-start-postcopy")
         if status == "completed" and not completed:
             completed = time.time()
@@ -181,18 +187,50 @@ def _followed(
     )
 
 
+def has_switched(status: str) -> bool:
+    """Return whether a status of the source means that post-copy has stopped the guest there, and may have
+    let it go on at the target."""
+    return status.startswith("postcopy")
+
+
+def _has_left(source: Monitor, target: Monitor, progress: MoveProgress) -> bool:
+    """End a failed move, unless the guest may have run at the target. Return whether it may.
+
+    A migration whose switchover was requested is not cancelled: QEMU 7.2 would let the guest continue at its
+    source although it runs at the target. It soon either fails or switches over.
+    """
+    try:
+        status = _last_status(source) if progress.switching else _cancelled(source)
+        # Without an outgoing migration, QEMU reports the incoming one, by which the guest came.
+        return (status == "completed" or has_switched(status)) and not source.ask("query-status")["running"]
+    except RunError:
+        with contextlib.suppress(RunError):  # only the target can still say where the guest runs
+            return bool(target.ask("query-status")["running"])
+        return progress.switching
+
+
 def _cancelled(source: Monitor) -> str:
     """Cancel a migration, and return its final status. This may be 'completed'."""
     with contextlib.suppress(RunError):
         source.ask("migrate_cancel")
+    return _last_status(source)
+
+
+def _last_status(source: Monitor) -> str:
+    """Wait until a migration has ended or switched over, at most LAST_SECONDS. Return its status then."""
     end = time.monotonic() + LAST_SECONDS
     while True:
-        status = str(source.ask("query-migrate").get("status", "none"))
-        if status not in ("setup", "active", "device", "pre-switchover", "cancelling"):
+        status = migration_status(source)
+        if status not in UNDER_WAY:
             return status
         if time.monotonic() > end:
             return status
         time.sleep(LOOK_AGAIN)
+
+
+def migration_status(side: Monitor) -> str:
+    """Return the status of the last migration of a QEMU, in either direction; 'none' if there was none."""
+    return str(side.ask("query-migrate").get("status", "none"))
 
 
 def configure(side: Monitor, wanted: frozenset[str], bandwidth: float | None, downtime_limit: float) -> None:
@@ -214,6 +252,7 @@ def configure(side: Monitor, wanted: frozenset[str], bandwidth: float | None, do
         "migrate-set-parameters",
         {
             "max-bandwidth": UNBOUNDED if bandwidth is None else max(round(bandwidth), 1),
+            "max-postcopy-bandwidth": 0 if bandwidth is None else max(round(bandwidth), 1),
             "downtime-limit": round(downtime_limit * 1e3),
             "multifd-channels": CHANNELS,
         },
@@ -246,10 +285,15 @@ def _left(report: Mapping[str, Any]) -> str:
 def give_up(source: Monitor) -> bool:
     """Cancel a failed move and let the guest continue at its source. Return whether it runs there in 10 s.
 
-    The QEMU at the destination must have ended.
+    The QEMU at the destination must have ended. A guest that post-copy may have let go on there is not
+    continued.
     """
-    with contextlib.suppress(RunError):
+    try:
+        if has_switched(migration_status(source)):
+            return False
         source.ask("migrate_cancel")
+    except RunError:
+        pass
     end = time.monotonic() + 10
     while time.monotonic() < end:
         with contextlib.suppress(RunError):

@@ -127,6 +127,8 @@ def usable_arms(
             f"nothing is left to compare with {first}",
             remedy="nearmetal check lists what can run here, and how to mend the rest",
         )
+    for risk in study.with_arms(arms).risks:
+        progress.note(risk)
     return arms, dict(usable.backends), absent
 
 
