@@ -166,7 +166,7 @@ def move(here: Ground, load: Load, mover: Mover) -> GuestMove:
             address=here.network.seats[0].address,
             directory=own,
         )
-        floor = probe.floor()
+        floor = probe.floor().udp
         asking = probe.begin(floor.period)
         try:
             times = mover(guest, stack)

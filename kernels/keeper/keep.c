@@ -97,7 +97,7 @@ void keep_memory(struct keeper *keeper) {
     if (pread(keeper->fd, &found, sizeof found, 0) != (ssize_t)sizeof found || found.steps != record->steps)
         record->strange++;
     const uint64_t time = keep_now(), gap = time > keeper->last ? time - keeper->last : 0;
-    if (gap > record->gap)
+    if (record->passes > 0 && gap > record->gap)
         record->gap = gap;
     keeper->last = time;
     if (keeper->all)

@@ -6,8 +6,9 @@
 #include <stdint.h>
 
 /* The record, as it is in the file. steps: number of steps; passes: how often the whole memory was verified;
- * wrong: pages with wrong contents; gap: longest time between two steps in nanoseconds; strange: how often
- * the file was not what the program had written. */
+ * wrong: pages with wrong contents; gap: longest time between two steps in nanoseconds, after the first pass,
+ * in which the processes of a job wait for each other to start; strange: how often the file was not what the
+ * program had written. */
 struct record {
     uint64_t steps, passes, wrong, gap, strange;
 };

@@ -6,8 +6,8 @@
  *
  * While answers come, it sends a request every --rest (default: --period). If no answer has come for
  * SILENT_AFTER times --rest, it sends one every --period until the next answer, so that it wakes up often
- * only during a silence. Every wake-up reads answers and sends a request. UDP answers have the kernel's time
- * stamp; the time of a TCP answer is that of reading it.
+ * only during a silence. Every wake-up reads answers and sends a request. The time of an answer is the
+ * kernel's time stamp of its arrival.
  *
  * FILE gets a line for each request, with times of CLOCK_MONOTONIC in nanoseconds:
  * udp|tcp NUMBER SENT FIRST-ANSWER LAST-ANSWER ANSWERS STEP
@@ -69,7 +69,7 @@ static int connected(int kind, const char *address, int port) {
         fail("%s:%d does not answer: %s", address, port, strerror(errno));
     if (kind == SOCK_STREAM)
         setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    else if (setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on) != 0)
+    if (setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on) != 0)
         fail("time stamps: %s", strerror(errno));
     return fd;
 }
@@ -92,7 +92,7 @@ static void send_one(struct way *way, int64_t step) {
         send(way->fd, &number, sizeof number, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* Return CLOCK_REALTIME, by which the kernel stamps datagrams, minus CLOCK_MONOTONIC, in nanoseconds. */
+/* Return CLOCK_REALTIME, by which the kernel stamps answers, minus CLOCK_MONOTONIC, in nanoseconds. */
 static int64_t ahead(void) {
     struct timespec real;
     clock_gettime(CLOCK_REALTIME, &real);
@@ -134,10 +134,15 @@ static void hear_datagrams(struct way *way) {
 }
 
 static void hear_stream(struct way *way) {
-    static char held[REQUEST_BYTES];
+    static char held[REQUEST_BYTES], control[128];
     static size_t have;
     while (way->fd >= 0) {
-        ssize_t got = recv(way->fd, held + have, sizeof held - have, MSG_DONTWAIT);
+        struct iovec piece = {held + have, sizeof held - have};
+        struct msghdr message = {.msg_iov = &piece,
+                                 .msg_iovlen = 1,
+                                 .msg_control = control,
+                                 .msg_controllen = sizeof control};
+        ssize_t got = recvmsg(way->fd, &message, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (got <= 0) {
@@ -150,7 +155,7 @@ static void hear_stream(struct way *way) {
         if (have == sizeof held) {
             uint64_t number;
             memcpy(&number, held, sizeof number);
-            note_answer(way, number, now_ns());
+            note_answer(way, number, stamp_of(&message));
             have = 0;
         }
     }

@@ -89,6 +89,17 @@ def test_nothing_is_lost_or_doubled_where_nothing_happens(
     one_fits(lost, lambda requests: requests == 0, attempts=10)
 
 
+def test_the_time_of_an_answer_is_that_of_its_arrival(tools: Tools, network: Network, tmp_path: Path) -> None:
+    """The client reads answers only when it sends the next request."""
+
+    def delays() -> tuple[float, float]:
+        with answering(tools, network):
+            log = asked(tools, network, tmp_path / "log", 0.5, rest=probing.AT_REST)
+        return evaluate(log.udp, PERIOD, probing.AT_REST).delay, evaluate(log.tcp, TCP_PERIOD).delay
+
+    one_fits(delays, lambda seen: max(seen) < probing.AT_REST / 2, attempts=10)
+
+
 def test_tcp_is_awaited_as_long_as_it_was_silent(tools: Tools, network: Network, tmp_path: Path) -> None:
     """Its lost requests come again only after as long a time."""
     out = tmp_path / "log"

@@ -64,6 +64,11 @@ def the_job_went_on(line: dict[str, Any], ranks: int, moves: int) -> None:
     assert len(facts["moves"]) == len(facts["job"]) == moves
     for view, silence in zip(facts["job"], rows["silence"]["values"], strict=True):
         assert silence == pytest.approx(max(view["gap"] - view["floor"], 1e-3)) and view["gap"] > 0
+    for view, move, stopped in zip(facts["job"], facts["moves"], rows["stopped"]["values"], strict=True):
+        *others, own = move["pauses"]
+        assert len(others) == ranks - 1 and view["gap"] in others
+        # For a process, `stopped` ends only when its next step has been seen from outside.
+        assert own > stopped / 2
     verified = rows["total"]["verification"]
     assert verified["steps_of_the_job"] >= 100 and verified["passes"] >= 2
     assert (verified["wrong_pages"], verified["wrong_messages"], verified["second_copies"]) == (0, 0, 0)
@@ -153,6 +158,9 @@ def test_a_whole_mpi_job_is_restored(
     verified = rows["checkpoint"]["verification"]
     assert verified["passes"] >= 2 and verified["wrong_pages"] == verified["wrong_messages"] == 0
     assert rows["checkpoint_size"]["values"][0] > 16 << 20
+    (event,) = facts["events"]
+    assert len(event["pauses"]) == 2 and max(event["pauses"]) == rows["pause"]["values"][0]
+    assert min(event["pauses"]) > rows["stopped"]["values"][0] / 2, "every rank stood still"
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,10 @@ def test_moves_are_measured_and_what_moved_is_checked(tmp_path: Path) -> None:
     line = next(line for line in trial_lines(tmp_path) if not line["aa"])
     assert line["status"] == "ok", line
     rows = {r["metric"]: r for r in line["rows"] if r["workload"] == "moved"}
-    assert set(rows) == {"total", "stopped", "downtime", "silence", "unanswered", "slowdown", "sent"}
+    assert set(rows) == {
+        *("total", "stopped", "downtime", "silence", "unanswered", "delay", "tcp_silence"),
+        *("slowdown", "sent"),
+    }
     assert len(rows["total"]["values"]) == 2 and min(rows["total"]["values"]) > 0
     assert max(rows["stopped"]["values"]) <= max(rows["total"]["values"])
     facts = line["facts"]["moved"]
@@ -52,7 +55,10 @@ def test_moves_are_measured_and_what_moved_is_checked(tmp_path: Path) -> None:
     phases = {"connect", "dump", "copy", "restore", "thaw", "removal"}
     assert [set(m["phases"]) for m in facts["moves"]] == [phases] * 2
     assert set(rows["total"]["parts"]) == {f"step.{name}" for name in phases}
-    assert min(rows["unanswered"]["values"]) >= facts["floor"]["period"]
+    assert min(rows["unanswered"]["values"] + rows["delay"]["values"]) >= facts["floor"]["period"]
+    assert facts["tcp_floor"]["requests"] > 10 and facts["tcp_floor"]["lost"] == 0
+    for tcp, move in zip(rows["tcp_silence"]["values"], facts["moves"], strict=True):
+        assert facts["tcp_floor"]["rest"] <= tcp <= max(move["tcp_gap"], facts["tcp_floor"]["rest"])
     assert json.loads(done.stdout)["results_dir"] and left_behind(tmp_path) == []
 
 
@@ -147,7 +153,8 @@ def test_methods_are_compared_and_those_that_there_are_not_are_named(tmp_path: P
     for line in lines:
         assert {r["workload"] for r in line["rows"]} == {"moved-1MiB_s", "moved-0B_s"}
         common = {"total", "stopped", "slowdown", "sent"}
-        own = {"downtime", "silence", "unanswered"} if line["arm"].startswith("vm") else set()
+        probed = {"downtime", "silence", "unanswered", "delay", "tcp_silence"}
+        own = probed if line["arm"].startswith("vm") else set()
         assert {r["metric"] for r in line["rows"]} == common | own
         sent = next(r for r in line["rows"] if r["metric"] == "sent")["values"][0]
         assert 50 << 20 < sent < 400 << 20, "the process or the guest has 128 MiB"

@@ -76,6 +76,7 @@ def test_the_silence_is_the_longest_wait_of_any_rank_less_its_floor() -> None:
     uneasy = [*every(0.01, 0.0, 0.5), *every(0.01, 0.8, 1.2), *every(0.01, 1.71, 3.1)]
     seen = view_of([steps(*calm), steps(*uneasy)], before, move)
     assert (seen.gap, seen.floor) == pytest.approx((0.5, 0.01)) and seen.silence == pytest.approx(0.49)
+    assert seen.pauses == pytest.approx((0.5, 0.51)) and "pauses" not in seen.record()
     # 2 s for the work of 1.5 s: the standstill of half a second.
     assert seen.behind == pytest.approx(0.5, abs=0.02) and seen.steps == pytest.approx(150, abs=2)
 

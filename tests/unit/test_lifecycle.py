@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import pytest
 from hypothesis import assume, given
@@ -145,9 +146,49 @@ def test_a_probe_that_asks_seldom_at_rest_counts_the_time_of_each_request() -> N
     times = [*seldom, *often, request(0.05, 0.0501, step=2e-3), *after]
     seen = evaluate(times, PERIOD, rest)
     assert (seen.lost, seen.resolution) == (69, rest + PERIOD)
-    assert seen.unanswered == pytest.approx(0.038), "from the first lost request to the first answered one"
+    assert seen.unanswered == pytest.approx(0.03975), "10 to 49.75 ms: from halfway to halfway"
     assert seen.gap - seen.resolution <= 0.04 <= seen.gap
+    assert (seen.starts_within, seen.ends_within) == pytest.approx((rest, PERIOD))
+    assert seen.silence == pytest.approx(seen.unanswered)
     assert seen.seconds == pytest.approx(20 * rest)
+
+
+def asked(stop: float, length: float, *, lost: bool, rest: float, period: float) -> list[ProbeTimes]:
+    """The requests of a client that sends one each `rest`, and each `period` once no answer has come for 1.5
+    times as long (kernels/probe/ask.c).
+
+    stop, length: when the instance stops, and for how long.
+    lost: whether requests to the stopped instance are lost. Otherwise it answers them when it resumes.
+    """
+    way, now, heard, times, pending = 2e-4, 0.0, 0.0, list[ProbeTimes](), list[float]()
+    while now < stop + length + 0.1:
+        while pending and pending[0] <= now:
+            heard = pending.pop(0)
+        step = period if now - heard > 1.5 * rest else rest
+        up = not stop < now + way < stop + length
+        answers = (now + 2 * way,) if up else () if lost else (stop + length + way,)
+        times.append(request(now, *answers, step=step))
+        pending += answers
+        now += step
+    return times
+
+
+@pytest.mark.parametrize("lost", [True, False])
+@pytest.mark.parametrize(("rest", "period"), [(5e-3, 0.5e-3), (8e-3, 8e-3), (20e-3, 20e-3)])
+def test_a_standstill_at_any_time_has_no_error_on_average(lost: bool, rest: float, period: float) -> None:
+    floor = evaluate(asked(1.0, 0.0, lost=lost, rest=rest, period=period), period, rest)
+    assert (floor.lateness, floor.lost) == pytest.approx((0, 0))
+    errors, counted, count = list[float](), list[float](), 200
+    for number in range(count):  # all phases of the stop, and of the resumption independently of them
+        stop, length = 0.1 + rest * number / count, 0.08 + rest * (number * 0.618 % 1)
+        seen = evaluate(asked(stop, length, lost=lost, rest=rest, period=period), period, rest)
+        assert seen.gap - seen.starts_within - seen.ends_within - 1e-9 <= length <= seen.gap + 1e-9
+        found = without_floor(seen, floor)
+        errors.append(found.gap - length)
+        counted.append(found.lost - length if lost else found.lost)
+    for error in (errors, counted):
+        assert abs(statistics.fmean(error)) < 0.3e-3
+        assert max(map(abs, error)) <= (rest + period) / 2 + 1e-9
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=200), st.floats(1e-6, 1e-4))

@@ -8,7 +8,7 @@ from nearmetal.environments import Checkpoints, Migrates, Stays, Unavailable
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.lifecycle import Method, Phase, PhaseTimes
 from nearmetal.model.study import Attachment, Environment, EventSubject
-from nearmetal.subjects.checkpoint import CHECKPOINT, CheckpointRestore, rows
+from nearmetal.subjects.checkpoint import CHECKPOINT, CheckpointRestore, facts_of, rows
 from nearmetal.subjects.verified import Restored
 from nearmetal.testing.fake_host import FakeHost
 
@@ -25,10 +25,12 @@ EVENT = EventSubject(name="w", facts=CHECKPOINT)
 
 def test_a_row_for_each_metric_with_the_steps_of_each_event() -> None:
     one, two = (
-        Restored(phases=PhaseTimes(STEPS), pause=0.8, stopped=0.7, size=64, sent=65, behind=0.9, passes=2),
+        Restored(
+            phases=PhaseTimes(STEPS), pauses=(0.8,), stopped=0.7, size=64, sent=65, behind=0.9, passes=2
+        ),
         Restored(
             phases=PhaseTimes(STEPS | {Phase.COPY: 1.3}),
-            pause=2,
+            pauses=(1, 2),
             stopped=1.9,
             size=9,
             sent=8,
@@ -44,6 +46,7 @@ def test_a_row_for_each_metric_with_the_steps_of_each_event() -> None:
     assert (stopped.values, sent.values, sent.unit) == ((0.7, 1.9), (65, 8), "B")
     assert set(total.parts) == {f"step.{name}" for name in STEPS}
     assert (pause.values, pause.unit, size.values, size.unit) == ((0.8, 2), "s", (64, 9), "B")
+    assert "pauses" not in facts_of(one) and facts_of(two)["pauses"] == [1, 2], "by rank"
 
 
 @pytest.mark.parametrize("name", ["native", "namespaces", "runc", "lxc"])

@@ -31,8 +31,8 @@ class ProbeResult:
     period: time between two requests during a silence.
     rest: time between two requests while answers come.
     lost: number of requests without an answer.
-    unanswered: sum over the lost requests of the time until the next request was due. This is the downtime as
-        counted by a client that sends requests at fixed times.
+    unanswered: sum over the lost requests of the time from halfway to the previous request until halfway to
+        the next one. With a constant period, this is the number of lost requests x period.
     seconds: from the first request until the one after the last was due.
     doubled: number of answers beyond the first of a request, without those that were repeated. They show that
         two copies of the instance ran at once.
@@ -40,7 +40,11 @@ class ProbeResult:
         silence. Such a request had reached both machines, and was answered again when the instance ran on the
         second one.
     gap: longest time without an answer. The instance did not answer for at most `gap`, and for at least
-        `gap - resolution`, if it is longer than two requests at rest.
+        `gap - starts_within - ends_within`.
+    starts_within: time in which the silence began: from the last request with an answer before the gap until
+        the next request. 0 if no answer came before the gap.
+    ends_within: time in which the silence ended: from the last lost request of the gap until the next one,
+        which was answered. 0 if this answer was waiting, so that it came when the silence ended.
     delay: median time from a request to its answer; NaN if nothing was answered.
     longest_delay: longest such time; NaN if nothing was answered.
     """
@@ -56,6 +60,20 @@ class ProbeResult:
     delay: float
     longest_delay: float
     repeated: int = 0
+    starts_within: float = 0.0
+    ends_within: float = 0.0
+
+    @property
+    def silence(self) -> float:
+        """Centre of the interval in which the longest silence lies. If the silence begins and ends at times
+        that do not depend on those of the requests, its mean error is zero."""
+        return self.gap - (self.starts_within + self.ends_within) / 2
+
+    @property
+    def lateness(self) -> float:
+        """Seconds from the time at which the answer after the longest gap was due until it came: 0 if the
+        instance answers each request equally fast."""
+        return max(self.gap - self.starts_within, 0.0)
 
     @property
     def resolution(self) -> float:
@@ -88,19 +106,42 @@ def evaluate(times: Sequence[ProbeTimes], period: float, rest: float | None = No
     stopped, resumed = max(itertools.pairwise(edges), key=lambda e: e[1] - e[0], default=(math.inf, math.inf))
     again = [(t.answers[0], answer) for t in times for answer in t.answers[1:]]
     repeated = sum(first <= stopped and resumed <= answer for first, answer in again)
+    delay = statistics.median(delays) if delays else math.nan
+    starts_within, ends_within = _edges(times, stopped, resumed, delay)
+    steps = [times[0].step, *(t.step for t in times)]
     return ProbeResult(
         requests=len(times),
         period=period,
         rest=period if rest is None else rest,
         lost=len(times) - len(delays),
-        unanswered=sum(t.step for t in times if not t.answers),
+        unanswered=sum((last + t.step) / 2 for last, t in zip(steps, times, strict=False) if not t.answers),
         seconds=times[-1].sent + times[-1].step - times[0].sent,
         doubled=len(again) - repeated,
         gap=resumed - stopped if math.isfinite(resumed) else 0.0,
-        delay=statistics.median(delays) if delays else math.nan,
+        delay=delay,
         longest_delay=max(delays, default=math.nan),
         repeated=repeated,
+        starts_within=starts_within,
+        ends_within=ends_within,
     )
+
+
+def _edges(times: Sequence[ProbeTimes], stopped: float, resumed: float, delay: float) -> tuple[float, float]:
+    """Return starts_within and ends_within of a gap (ProbeResult).
+
+    stopped, resumed: when the gap began and ended.
+    delay: usual time from a request to its answer.
+    """
+    begin = end = 0.0
+    answered = [i for i, t in enumerate(times) if t.answers and t.answers[0] == stopped]
+    if answered and answered[-1] + 1 < len(times):
+        begin = times[answered[-1] + 1].sent - times[answered[-1]].sent
+    first = next((i for i, t in enumerate(times) if t.answers and t.answers[0] == resumed), 0)
+    if first > 0 and not times[first - 1].answers:
+        step = times[first].sent - times[first - 1].sent
+        waited = resumed - times[first].sent > delay + step
+        end = 0.0 if waited else step
+    return begin, end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +149,8 @@ class Unanswered:
     """How long clients had no answer because of an event, in seconds: values of a probe during the event,
     minus those of its floor, the same probe without the event.
 
-    lost: sum over the lost requests of the time until the next request was due.
-    gap: longest time without an answer.
+    lost: ProbeResult.unanswered.
+    gap: ProbeResult.silence, minus the lateness of the floor.
     delay: longest delay of an answer that did come.
     """
 
@@ -132,7 +173,7 @@ def without_floor(event: ProbeResult, floor: ProbeResult) -> Unanswered:
     delays = event.longest_delay - floor.longest_delay
     return Unanswered(
         lost=max(event.unanswered - usual, 0.0),
-        gap=max(event.gap - floor.gap, 0.0),
+        gap=max(event.silence - floor.lateness, 0.0),
         delay=max(delays, 0.0) if math.isfinite(delays) else 0.0,
     )
 

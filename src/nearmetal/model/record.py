@@ -327,7 +327,9 @@ class TrialRecord(_TrialFields, frozen=True, kw_only=True, omit_defaults=True, g
         no profile was requested. The times before and in MPI_Init and in MPI_Finalize are those of the
         launch, which all kernels share.
     facts: by application, what it reported about its run (version, library, the size it chose); by
-        'network.<host name>', the settings of a virtual machine's interface as its own kernel reports them.
+        'network.<host name>', the settings of a virtual machine's interface as its own kernel reports them;
+        by checkpoint or migration, each of its `events` or `moves`, with `pauses` if it has a job: the
+        seconds for which each rank paused, by rank number.
     members: number of trials of the attempt at the block; 0 if it contains every trial of the plan.
     left_out: workloads that were not run because their comparisons were decided in earlier blocks.
     """

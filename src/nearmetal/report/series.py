@@ -32,6 +32,7 @@ from .tables.instances import instances_blocks, instances_json, instances_of, pr
 from .tables.layout import LaidOutTable, laid_out
 from .tables.paper_method import method_blocks, method_json
 from .tables.papers import finding_json, findings_blocks
+from .tables.pauses import pauses_sentences
 from .tables.sweeps import sweeps_json
 from .tables.trust import trust_in
 from .tables.whole_runs import whole_runs, whole_runs_grids, whole_runs_json
@@ -248,6 +249,7 @@ def _part(r: PartResult, paper: Published | None, charts: PartCharts) -> Leaf:
         blocks += charts(r, pairs, counted, records)
         blocks += _grids(r.study, r.analysis)
         blocks += whole_runs_grids(r.study, whole_runs(r.study, records))
+        blocks += [Words(text=text) for text in pauses_sentences(r.study, records)]
         blocks += clients_grids(r.study, records)
         blocks += gains_grids(r.study, gains_of(r.study, r.analysis, counted))
         blocks += instances_blocks(r.study, counted)

@@ -158,8 +158,10 @@ def program_facts(trial: Trial, w: EventSubject) -> dict[str, JsonValue]:
 
 
 def facts_of(one: Restored) -> dict[str, JsonValue]:
+    """Return the facts to be recorded about one event, with the pause of each rank if there are several."""
     found: dict[str, JsonValue] = {"phases": dict(one.phases.record()), "rounds": len(one.copied)}
-    return found | {"copied": copied_record(one.copied)} | ({"node": one.node} if one.node else {})
+    found |= {"copied": copied_record(one.copied)} | ({"node": one.node} if one.node else {})
+    return found | ({"pauses": list(one.pauses)} if len(one.pauses) > 1 else {})
 
 
 def copied_record(copied: Sequence[CopyRound]) -> JsonValue:

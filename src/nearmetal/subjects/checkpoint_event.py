@@ -192,7 +192,7 @@ class _Course:
         e.around.ended(self._restored)
         return Restored(
             phases=PhaseTimes(self._seconds),
-            pause=moved.gap,
+            pauses=self._program.pauses(),
             stopped=resumed - stopped,
             size=image_bytes(e.there),
             sent=self._sent,

@@ -110,7 +110,7 @@ class RestartEvent:
             size = sum(file.stat().st_size for file in self._files.rglob("*") if file.is_file())
             return Restored(
                 phases=PhaseTimes(timer.seconds),
-                pause=moved.gap,
+                pauses=self.program.pauses(),
                 stopped=resumed - stopped,
                 size=size,
                 sent=size,

@@ -26,9 +26,7 @@ from ..lifecycle import (
     Method,
     NotConvergedError,
     PastMove,
-    ProbeResult,
     Unanswered,
-    evaluate,
     without_floor,
 )
 from ..model.change import replace
@@ -46,14 +44,17 @@ from .event_rows import event_row, measured_row, reported, slowdown_rows, with_s
 from .move_choice import choose_for_guest
 from .mpi_jobs import methods_of_extent, unable_to_hold_job
 from .pace import behind, marked, pace, written_pages
-from .probing import MOST_SECONDS, TCP_EVERY, Probe, interrupt, program_inside, responder
+from .probing import MOST_SECONDS, Probe, ProbeResults, interrupt, program_inside, responder, results_of
 from .process_moves import moves_of_job, moves_of_processes
 from .rank_moves import moves_of_rank, refuses_to_move_rank, unable_to_move_rank
 from .rounds import shuffled
 
 MIGRATE = SubjectFacts(
     name="migrate",
-    metrics=("total", "stopped", "downtime", "silence", "unanswered", "slowdown", "sent"),
+    metrics=(
+        *("total", "stopped", "downtime", "silence", "unanswered", "delay", "tcp_silence"),
+        *("slowdown", "sent"),
+    ),
     quantiles=frozenset({"total", "stopped", "silence"}),
     usual=2,
     keys=MOVING_KEYS,
@@ -64,11 +65,14 @@ total: time from the request until the source is no longer needed.
 stopped: time from the stop at the source to the resumption at the destination; for processes, to the next
     step of their program.
 downtime: standstill as the hypervisor reports it. Guests only.
-silence: longest time without an answer to the client of the probe, minus the same without a move; at least
-    the resolution of the probe. Guests only, since processes are moved without an address. For a rank of a
-    job: the longest time that another rank waits (tcp_job.JobView).
-unanswered: sum, over the client's requests without an answer, of the time until the next request was due,
-    minus the same without a move; at least one period of the probe. Guests only.
+silence: longest time without an answer to the client of the probe by UDP (ProbeResult.silence), minus the
+    lateness of answers without a move; at least the resolution of the probe. Guests only, since processes are
+    moved without an address. For a rank of a job: the longest time that another rank waits (tcp_job.JobView).
+unanswered: the client's UDP requests without an answer x period (ProbeResult.unanswered), minus the same
+    without a move; at least one period of the probe at rest. Guests only.
+delay: longest delay of an answer by UDP that did come, minus the same without a move; at least one period of
+    the probe at rest. Guests only.
+tcp_silence: like silence, for requests over a TCP connection; at least one period of these. Guests only.
 slowdown: time by which the program in the instance is behind its usual pace afterwards, including the
     standstill; not measured if the program does too little to have a pace. For a rank: that of the whole job.
 sent: bytes sent, or written to files and copied.
@@ -221,7 +225,7 @@ def _move_guest(trial: Trial, backend: Backend, w: EventSubject, count: int) -> 
             host=host, tools=tools, network=network, address=network.seats[0].address, directory=directory
         )
         floor = probe.floor()
-        moves: list[tuple[Moved, Unanswered]] = []
+        moves: list[SeenMove] = []
         slower: list[float | None] = []
         facts: list[JsonValue] = []
         past: list[PastMove] = []
@@ -236,7 +240,7 @@ def _move_guest(trial: Trial, backend: Backend, w: EventSubject, count: int) -> 
                 time_limit=w.longest,
                 downtime_limit=plan.rest if plan is not None else limit,
             )
-            client = probe.begin(floor.period, MOST_SECONDS + w.longest)
+            client = probe.begin(floor.udp.period, MOST_SECONDS + w.longest)
             try:
                 # All under the load of the probe, which slows an emulated guest down.
                 begun = marked(output) if works else None
@@ -252,43 +256,52 @@ def _move_guest(trial: Trial, backend: Backend, w: EventSubject, count: int) -> 
             now = moved.instance
             if begun is not None and before is not None and after is not None:
                 slower.append(behind(pace(begun, before), before, after))
-            seen = evaluate(log.udp, floor.period, floor.rest)
-            if seen.doubled or log.broken is not None:
-                raise TrialFailedError(
-                    "two copies of the guest answered" if seen.doubled else "a connection to the guest broke"
-                )
+            seen = results_of(log, floor.udp.period)
+            if seen.udp.doubled or log.broken is not None:
+                what = "two copies of the guest answered" if seen.udp.doubled else ""
+                raise TrialFailedError(what or "a connection to the guest broke")
             if log.tcp and not log.tcp[-1].answers:
                 raise TrialFailedError("the TCP connection to the guest does not go on after the move")
-            moves.append((moved, without_floor(seen, floor)))
-            stream = evaluate(log.tcp, max(floor.period, TCP_EVERY))
-            fact = _facts(move.method, moved, seen, stream)
+            udp, tcp = without_floor(seen.udp, floor.udp), without_floor(seen.tcp, floor.tcp)
+            moves.append(SeenMove(moved=moved, udp=udp, tcp=tcp))
+            fact = _facts(move.method, moved, seen)
             if plan is not None:
                 fact |= plan.record(moved.total, moved.stopped)
                 past.append(plan.compared(moved.total, moved.stopped))
             facts.append(fact)
         verified = _verify(program, output)
-    trial.found.rows += endless_rows(w, endless) if endless else _rows(w, moves, slower, floor, verified)
+    trial.found.rows += endless_rows(w, endless) if endless else guest_rows(w, moves, slower, floor, verified)
     trial.found.facts[w.name] = {
         "method": method.value,
         "downtime_limit": limit,
-        "floor": dict(asdict(floor)),
+        "floor": dict(asdict(floor.udp)),
+        "tcp_floor": dict(asdict(floor.tcp)),
         "program": VERIFIED,
         "moves": facts,
     }
 
 
-def _facts(method: Method, moved: Moved, seen: ProbeResult, stream: ProbeResult) -> dict[str, JsonValue]:
+@dataclass(frozen=True, kw_only=True)
+class SeenMove:
+    """A move, and the answers that its client missed by UDP and by TCP, without the floor."""
+
+    moved: Moved
+    udp: Unanswered
+    tcp: Unanswered
+
+
+def _facts(method: Method, moved: Moved, seen: ProbeResults) -> dict[str, JsonValue]:
     return {
         "method": method.value,
         "phases": dict(moved.phases.record()),
         "rounds": moved.rounds,
         "copied": copied_record(moved.copied),
         "ended": True,
-        "lost_times_period": seen.unanswered,
-        "gap": seen.gap,
-        "tcp_gap": stream.gap,
-        "longest_delay": seen.longest_delay,
-        "repeated": seen.repeated,
+        "lost_times_period": seen.udp.unanswered,
+        "gap": seen.udp.gap,
+        "tcp_gap": seen.tcp.gap,
+        "longest_delay": seen.udp.longest_delay,
+        "repeated": seen.udp.repeated,
     }
 
 
@@ -302,29 +315,32 @@ def endless_rows(w: EventSubject, why: str) -> list[Row]:
     return [measured_row(w, metric, unit, Better.LOWER, None, why) for metric, unit in units.items()]
 
 
-def _rows(
+def guest_rows(
     w: EventSubject,
-    moves: Sequence[tuple[Moved, Unanswered]],
+    moves: Sequence[SeenMove],
     slower: Sequence[float | None],
-    floor: ProbeResult,
+    floor: ProbeResults,
     verified: Mapping[str, JsonValue],
 ) -> list[Row]:
     """Return the rows of a trial. A metric that is zero in every move gets a failed row.
 
-    moves: each move, with the answers that its client missed.
     slower: seconds by which the program was behind after each move; None if not known.
-    floor: result of the probe without a move. Silences are recorded as no shorter than its resolution.
+    floor: results of the probe without a move. Silences are recorded as no shorter than their resolution.
     verified: what the program has verified afterwards.
     """
-    timed = [m for m, _ in moves]
+    timed = [m.moved for m in moves]
+    least = floor.udp.rest
     downtimes = reported(m.downtime for m in timed)
     total = with_steps(event_row(w, "total", "s", [m.total for m in timed]), [m.phases for m in timed])
     return [
         replace(total, verification=verified),
         _row_of(w, "stopped", [m.stopped for m in timed if m.stopped > 0], "it took less than a microsecond"),
         _row_of(w, "downtime", downtimes, "the mechanism reports none, or less than a millisecond"),
-        event_row(w, "unanswered", "s", [max(u.lost, floor.rest) for _, u in moves]),
-        event_row(w, "silence", "s", [max(u.gap, floor.resolution) for _, u in moves]),
+        event_row(w, "unanswered", "s", [max(m.udp.lost, least) for m in moves]),
+        event_row(w, "silence", "s", [max(m.udp.gap, floor.udp.resolution) for m in moves]),
+        event_row(w, "delay", "s", [max(m.udp.delay, least) for m in moves]),
+        # The answer that ends a silence was waiting, so only its beginning lies between two requests.
+        event_row(w, "tcp_silence", "s", [max(m.tcp.gap, floor.tcp.rest) for m in moves]),
         *slowdown_rows(w, slower),
         measured_row(w, "sent", "B", Better.LOWER, float(median(m.sent for m in timed)), "nothing was sent"),
     ]

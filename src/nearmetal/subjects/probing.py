@@ -26,9 +26,28 @@ AT_REST = 5e-3
 responder then take 0.9 and 0.6 % of a core; with a request every 500 µs they take 5.8 and 2.0 %."""
 FLOOR_SECONDS = 1.0
 TCP_EVERY = 20e-3
+"""Minimum seconds between two requests by TCP."""
 LINGER = 3.0
 MOST_SECONDS = 300.0
 READY_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeResults:
+    """The results of one client, for its requests by UDP and for those by TCP."""
+
+    udp: ProbeResult
+    tcp: ProbeResult
+
+
+def results_of(log: ProbeLog, period: float) -> ProbeResults:
+    """Evaluate the log of a client.
+
+    period: seconds between two requests during a silence, as for Probe.begin().
+    """
+    return ProbeResults(
+        udp=evaluate(log.udp, period, at_rest(period)), tcp=evaluate(log.tcp, max(period, TCP_EVERY))
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,16 +64,16 @@ class Probe:
     address: str
     directory: Path
 
-    def floor(self) -> ProbeResult:
-        """Probe the instance without a move. Return the result for the shortest of PERIODS at which no
-        request is lost, or for the longest if requests are lost at each of them.
+    def floor(self) -> ProbeResults:
+        """Probe the instance without a move. Return the results for the shortest of PERIODS at which no
+        UDP request is lost, or for the longest if requests are lost at each of them.
 
         Raises RunError or TrialFailedError if the client fails.
         """
         for period in PERIODS:
             asking = self.begin(period, FLOOR_SECONDS)
-            seen = evaluate(asking.end(early=False).udp, period, at_rest(period))
-            if seen.lost == 0:
+            seen = results_of(asking.end(early=False), period)
+            if seen.udp.lost == 0:
                 break
         return seen
 

@@ -17,7 +17,7 @@ class ProgramProgress:
     steps: number of steps; the program takes one about every millisecond.
     passes: number of times that it has verified all its memory.
     wrong: number of pages whose content was wrong.
-    gap: longest time between two steps, in seconds.
+    gap: longest time between two steps after the first pass, in seconds.
     strange: number of times that the record was not what the program had written, since another copy of the
         program had overwritten it.
     """

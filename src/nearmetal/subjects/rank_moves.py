@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..environments import (
@@ -267,8 +267,10 @@ def move_guest_of_rank(
         steps = job.end()
     views = [view_of(steps[:-1], before, move) for before, move in windows]
     memory = {"passes": steps[-1].passes, "wrong_pages": 0, "second_copies": 0}
-    own: list[JsonValue] = [{"phases": dict(m.phases.record()), "rounds": m.rounds} for m in moves]
-    return _guest_rank_rows(w, moves, views, memory), _facts(trial, w, views, own)
+    own: list[dict[str, JsonValue]] = [{"phases": dict(m.phases.record()), "rounds": m.rounds} for m in moves]
+    # The clock of a guest stands still while it is stopped, so its own steps do not show this time.
+    pauses = [m.stopped for m in moves]
+    return _guest_rank_rows(w, moves, views, memory), _facts(trial, w, views, own, pauses)
 
 
 def stopped_by_move(
@@ -303,11 +305,23 @@ def moves_of_rank(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row],
         return move_guest_of_rank(trial, backend, w, method, count)
     criu = require_criu(find_criu(trial.node.machine.host))
     found = [move_processes_of_rank(trial, criu, w) for _ in range(count)]
-    own = [facts_of(one) for one, _ in found]
-    return process_rank_rows(w, found), _facts(trial, w, [view for _, view in found], own)
+    own, pauses = [facts_of(one) for one, _ in found], [one.pause for one, _ in found]
+    return process_rank_rows(w, found), _facts(trial, w, [view for _, view in found], own, pauses)
 
 
 def _facts(
-    trial: Trial, w: EventSubject, views: Sequence[JobView], moves: Sequence[JsonValue]
+    trial: Trial,
+    w: EventSubject,
+    views: Sequence[JobView],
+    moves: Sequence[Mapping[str, JsonValue]],
+    pauses: Sequence[float],
 ) -> dict[str, JsonValue]:
-    return program_facts(trial, w) | {"moves": [*moves], "job": [dict(asdict(view)) for view in views]}
+    """Return the facts to be recorded with the rows of a trial.
+
+    moves: facts of each move.
+    pauses: for each move, seconds for which the moved rank paused. They are added to the facts of the move,
+        after the pauses of the other ranks.
+    """
+    every = zip(moves, views, pauses, strict=True)
+    found: list[JsonValue] = [{**move, "pauses": [*view.pauses, own]} for move, view, own in every]
+    return program_facts(trial, w) | {"moves": found, "job": [view.record() for view in views]}

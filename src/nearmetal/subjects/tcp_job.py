@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ..environments import Instance, InstanceRequest, RemoteInstance, Tools
@@ -17,6 +17,7 @@ from ..host.processes.failure import describe_failure
 from ..lifecycle import RankSteps, longest_gap, read_steps, steps_within
 from ..model.change import replace
 from ..model.environments.network import Seat
+from ..model.record import JsonValue
 from ..model.study import Arm
 from ..model.workloads.event import EventSubject
 from ..network.build import Network, build_networks
@@ -244,9 +245,10 @@ class TcpJob:
 class JobView:
     """A move as the other ranks of the job see it. All times are in seconds.
 
-    gap: longest time between two steps during the move.
+    pauses: longest time between two steps during the move, of each of these ranks.
+    gap: the same, of the rank with the longest silence.
     floor: longest time between two steps before the move, of the same rank.
-    silence: gap - floor, but at least STEP; of the rank for which this is longest.
+    silence: gap - floor, but at least STEP.
     behind: time by which the job is behind its usual pace; None if its pace is not known.
     steps: number of steps that the job took from the request of the move until it was seen to continue.
     """
@@ -256,6 +258,12 @@ class JobView:
     gap: float
     behind: float | None
     steps: int
+    pauses: tuple[float, ...]
+
+    def record(self) -> dict[str, JsonValue]:
+        """Return what is recorded of it, without the pauses, which are recorded with those of the moved
+        rank."""
+        return {name: value for name, value in asdict(self).items() if name != "pauses"}
 
 
 Window = tuple[float, float]
@@ -284,6 +292,7 @@ def view_of(ranks: Sequence[RankSteps], before: Window, move: Window) -> JobView
         gap=gap,
         behind=behind(usual, Mark(at=move[0], work=0), Mark(at=move[1], work=done)),
         steps=done,
+        pauses=tuple(wait for wait, _ in waits),
     )
 
 

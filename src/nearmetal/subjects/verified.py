@@ -23,7 +23,7 @@ _LOOK_AGAIN = 0.0005
 class Restored:
     """The results of one checkpoint and restore of an instance with a program.
 
-    pause: longest time between two steps of the program, in seconds.
+    pauses: longest time between two steps of each process of the program in seconds, by rank number.
     stopped: seconds from the stop at the source to the next step of the program.
     size: bytes of the files from which the instance was restored.
     sent: bytes that were copied or sent from the source to the destination.
@@ -34,7 +34,7 @@ class Restored:
     """
 
     phases: PhaseTimes
-    pause: float
+    pauses: tuple[float, ...]
     stopped: float
     size: int
     sent: int
@@ -42,6 +42,11 @@ class Restored:
     behind: float | None = None
     passes: int = 0
     node: str = ""
+
+    @property
+    def pause(self) -> float:
+        """The longest pause of any process, in seconds."""
+        return max(self.pauses)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +71,10 @@ class VerifiedProgram:
             gap=max(one.gap for one in every),
             strange=sum(one.strange for one in every),
         )
+
+    def pauses(self) -> tuple[float, ...]:
+        """Return the longest time between two steps of each process, in seconds."""
+        return tuple(read_progress(record).gap for record in self.records)
 
     def last_step(self) -> float:
         """Return the time of its last step, in seconds of CLOCK_MONOTONIC."""

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from ...host.facts.provenance import cpu_summary
 from ...model.record import JsonValue
 from ...model.sweep import sweeps
+from ...model.workloads.event import Extent
 from ...report.forms.json_form import json_form
 from ...report.seen import RecordIndex
 from ...report.tables.answer import absent_environments
 from ...report.tables.cells import question_text
 from ...report.tables.inside import inside_of
+from ...report.tables.pauses import pauses_sentences
 from ...report.tables.sweeps import convergence_sentences, sweeps_json
 from ...samplers import costs_in
 from ..common import print_json
@@ -48,14 +50,16 @@ def result_json(found: Results, *, page_follows: bool = False) -> dict[str, Json
         inside=_inside(found.stored),
     )
     absent = absent_environments(found.stored.provenance)
-    form |= sweeps_json(found.study, found.analysis.cells, _swept(found))
+    form |= sweeps_json(found.study, found.analysis.cells, _events(found))
     return {**form, "not_measured": [{"environment": name, "reason": why} for name, why in absent.items()]}
 
 
-def _swept(found: Results) -> RecordIndex:
-    """Return an index of the records if the study has sweeps, since the convergence of moves is judged from
-    records; else an empty index, because there may be many records."""
-    return RecordIndex(found.trials if sweeps(found.study) else ())
+def _events(found: Results) -> RecordIndex:
+    """Return an index of the records if the study has sweeps or events of jobs, since the convergence of
+    moves and the pauses of ranks are read from records; else an empty index, because there may be many
+    records."""
+    jobs = any(w.extent is not Extent.INSTANCE for w in found.study.events)
+    return RecordIndex(found.trials if jobs or sweeps(found.study) else ())
 
 
 def _page(directory: ResultsDirectory, follows: bool) -> str | None:
@@ -85,7 +89,7 @@ def print_result(found: Results, *, json: bool, everything: bool = False, page_f
 def _print_answer(found: Results, page_follows: bool) -> None:
     from ...report.forms.summary import summary_text
 
-    directory = found.stored
+    directory, events = found.stored, _events(found)
     text = summary_text(
         found.study,
         found.analysis,
@@ -95,7 +99,7 @@ def _print_answer(found: Results, page_follows: bool) -> None:
         report=_page(directory, page_follows),
         width=output_columns(),
         absent=absent_environments(directory.provenance),
-        moves=convergence_sentences(found.study, _swept(found)),
+        moves=[*convergence_sentences(found.study, events), *pauses_sentences(found.study, events)],
     )
     print_text(text)
 

@@ -57,7 +57,7 @@ def summary_text(
         the terminal is too narrow for that, they are below the figures, or left out if the text would then
         exceed LINES.
     absent: environments that were not measured, with the reason.
-    moves: sentences on where pre-copy stops converging.
+    moves: sentences on where pre-copy stops converging, and on how long the ranks of jobs paused.
     """
     from rich.text import Text
 

@@ -25,12 +25,13 @@ from ..charts.drawing import parts_of, svg
 from ..charts.engine import drawing_thread
 from ..charts.steps import steps_charts
 from ..seen import RecordIndex
-from ..sheet import Block, Leaf, html_of
+from ..sheet import Block, Leaf, Words, html_of
 from ..tables.answer import absent_environments
 from ..tables.cells import question_text, side
 from ..tables.clients import clients_grids
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.instances import instances_blocks, instances_of
+from ..tables.pauses import pauses_sentences
 from ..tables.swept import event_leaves
 from ..text import one_line, plural, tight
 from . import first, sections
@@ -146,7 +147,13 @@ def _page(study: Study, analysis: Analysis, context: Context, drawings: Drawings
         ),
         sections.what_ran(study, analysis, records),
         fold(
-            "steps", "Steps of events", [*steps_charts(study, records, title), *clients_grids(study, records)]
+            "steps",
+            "Steps of events",
+            [
+                *steps_charts(study, records, title),
+                *(Words(text=text) for text in pauses_sentences(study, records)),
+                *clients_grids(study, records),
+            ],
         ),
         inside_sections.roofs(analysis),
         inside_sections.counted(context.inside),
