@@ -248,6 +248,19 @@ class RemoteInstance(Protocol):
 
 
 @runtime_checkable
+class EnclosedInstance(Instance, Protocol):
+    """Additional interface of instances that run inside a guest (Enclosed)."""
+
+    @property
+    def guest(self) -> Instance:
+        """The guest."""
+
+    @property
+    def inner_agent_line(self) -> str:
+        """The agent_line of the instance for an agent that runs in the guest."""
+
+
+@runtime_checkable
 class HoldsNetworks(Protocol):
     """Extra interface of virtual machines inside which nearmetal connects instances by veth and a bridge."""
 
@@ -389,12 +402,14 @@ class Foreseen(Protocol):
 
 @runtime_checkable
 class Enclosed(Protocol):
-    """Extra interface of backends whose instances may run inside a guest. These instances also implement
-    RemoteInstance."""
+    """Extra interface of backends whose instances may run inside a guest.
+
+    These instances implement EnclosedInstance and RemoteInstance.
+    """
 
     def start_inside(
         self, guest: Instance, tools: Tools, request: InstanceRequest, *, alone: bool
-    ) -> AbstractContextManager[Instance]:
+    ) -> AbstractContextManager[EnclosedInstance]:
         """Start an instance in a running guest of any backend.
 
         alone: whether nothing else runs in the guest. The counters that the machine has of the guest are then
