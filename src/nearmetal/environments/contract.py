@@ -347,13 +347,13 @@ class Accounted(Protocol):
 
 
 @runtime_checkable
-class Stays(Protocol):
+class Immovable(Protocol):
     """Extra interface of backends whose instances can be neither checkpointed nor moved.
 
-    stays: the reason, and what helps instead.
+    immovable: the reason, and what helps instead.
     """
 
-    stays: Unavailable
+    immovable: Unavailable
 
 
 @runtime_checkable
@@ -369,7 +369,7 @@ class Nested(Protocol):
 
 
 @runtime_checkable
-class Elsewhere(Protocol):
+class RemoteBackend(Protocol):
     """Extra interface of backends whose instances may run on another machine."""
 
     def check_environment(
@@ -390,10 +390,10 @@ class Tuned(Protocol):
 
 
 @runtime_checkable
-class Foreseen(Protocol):
+class QuickCheck(Protocol):
     """Extra interface of backends that can often find from files alone that they do not work here."""
 
-    def foreseen(self, host: Host) -> str:
+    def quick_check(self, host: Host) -> str:
         """Return why no instance can be started, if files of the machine show it; else ''.
 
         Starts no process. An instance may fail to start although '' is returned.
