@@ -296,8 +296,8 @@ def test_podman_exports_a_checkpoint_but_imports_none_without_an_image(
         finally:
             podman("rm", "--force", "--all")
             cgroups.remove(cgroups.of_every_hierarchy(state.name))
-    assert Podman.stays.reason.startswith("Podman exports a checkpoint, but imports none of a container ")
-    assert Podman.stays.remedy.startswith("backend runc")
+    assert Podman.immovable.reason.startswith("Podman exports a checkpoint, but imports none of a container ")
+    assert Podman.immovable.remedy.startswith("backend runc")
 
 
 KILLED_TOOL = """

@@ -303,7 +303,9 @@ def test_containers_in_one_guest_are_joined_by_veth_and_a_bridge(
             box = stack.enter_context(Namespaces().start_inside(guest, tools, asked, alone=False))
             ((_, found),) = check_networks(asked.environment, (box,), (box,), place).items()
             assert (found["driver"], found["mtu"], found["rto_min"]) == ("veth", 1400, 0.004)
-            assert box.around is guest and box.inner_line.startswith(f"nm{name} = {tools / 'nm-box'} enter ")
+            assert box.guest is guest and box.inner_agent_line.startswith(
+                f"nm{name} = {tools / 'nm-box'} enter "
+            )
             boxes.append(box)
         first, second = boxes
         assert run(second, "sh", "-c", listening).ok

@@ -318,6 +318,31 @@ def test_a_message_that_nobody_says_is_noticed() -> None:
     assert not is_said("no complete block … the report is made of cheese")
 
 
+# ------------------------------------------------------------------------------------- interfaces of backends
+
+ENVIRONMENTS = SOURCE / "environments"
+
+
+def optional_interfaces() -> dict[str, str]:
+    """File below `environments`, by name of each protocol that isinstance() looks for."""
+    found = {}
+    for path in ENVIRONMENTS.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and any(
+                isinstance(d, ast.Name) and d.id == "runtime_checkable" for d in node.decorator_list
+            ):
+                found[node.name] = str(path.relative_to(ENVIRONMENTS))
+    return found
+
+
+def test_the_optional_interfaces_of_backends_are_in_one_table() -> None:
+    page = (ROOT / "docs" / "add-a-backend.md").read_text()
+    (table,) = re.findall(r"^\| interface \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)
+    rows = [[re.findall(r"`([\w/.]+)`", cell) for cell in row.split("|")[1:-1]] for row in table.splitlines()]
+    listed = {name: file for names, _, (file,) in rows for name in names}
+    assert listed == optional_interfaces()
+
+
 # --------------------------------------------------------------------------------------------------- examples
 
 

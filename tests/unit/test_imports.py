@@ -105,6 +105,7 @@ RICH = "rich: a pipe gets no colours and no live picture"
 YAML = "pydantic and ruamel.yaml: a process that only runs blocks reads no study file"
 #: How many imports the functions of a file or a room may have at most, and what starts earlier without them.
 IN_FUNCTIONS = {
+    "__init__.py": (1, "the library, which 'import nearmetal' does not need"),
     "api/catalog.py": (2, MEASURING),
     "api/checking.py": (25, "everything that can be checked, which only 'nearmetal check' asks for"),
     "api/engines.py": (6, MEASURING),

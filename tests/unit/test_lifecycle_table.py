@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal.environments import Checkpoints, Migrates, Stays
+from nearmetal.environments import Checkpoints, Immovable, Migrates
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.lifecycle import Method
 from nearmetal.model.study import EventSubject
@@ -54,9 +54,9 @@ def reasons() -> str:
     """The rows of the other table: backends that offer neither, and why."""
     backends = {name: get_backend(name) for name in backend_names()}
     return "".join(
-        f"| `{name}` | {b.stays.reason} | {b.stays.remedy} |\n"
+        f"| `{name}` | {b.immovable.reason} | {b.immovable.remedy} |\n"
         for name, b in backends.items()
-        if isinstance(b, Stays)
+        if isinstance(b, Immovable)
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +13,16 @@ from typing import Any
 
 import pytest
 
-from nearmetal.environments import Enclosed, InstanceRequest, Tools
-from nearmetal.environments.guests.guest import EnclosedInstance, GuestInstance
+from nearmetal.environments import (
+    CONTAINER_ATTACHMENTS,
+    OWN_ALL,
+    Capabilities,
+    Enclosed,
+    Instance,
+    InstanceRequest,
+    Tools,
+)
+from nearmetal.environments.guests.guest import EnclosedBox, GuestInstance
 from nearmetal.environments.guests.kvm import KvmAnswer
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.errors import UnavailableError, UsageError
@@ -23,8 +32,9 @@ from nearmetal.meters.inside import sources_of
 from nearmetal.model.environments.guest import Accelerator, GuestSettings
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.plan import TrialSpec
-from nearmetal.model.study import Arm, Attachment, Design, Environment, Pinning, Placement, Study
+from nearmetal.model.study import Arm, Attachment, Design, Environment, Pinning, Placement, Starts, Study
 from nearmetal.node.arms import starting
+from nearmetal.node.arms.instances import Instances
 from nearmetal.node.arms.running_arm import RunningArm, arm_around
 from nearmetal.node.arms.start_group import Group
 from nearmetal.node.arms.starting import Surroundings, guest_around
@@ -39,6 +49,13 @@ PLACES = (Placement(name="1x1", instances=1, tasks=1), Placement(name="1x2", ins
 SEVERAL = Placement(name="2x1", instances=2, tasks=1)
 VM = Environment(name="vm", backend="qemu", attachment=Attachment.VETH_BRIDGE, placements=("1x1", "1x2"))
 BOX = Environment(name="box", backend="namespaces", inside="vm", placements=("1x1", "1x2"))
+
+INSTANCE: dict[str, Any] = {
+    **dict.fromkeys(("host", "process", "ahead")),
+    **{"pid": 1, "phases": {}, "cgroups": {}, "tools": Tools(directory=Path("/t"))},
+    **{"socket": Path("/s"), "scratch": Path("/x")},
+}
+"""Fields of a guest and of the instances in it that no test reads."""
 
 
 def trial_of(environment: Environment, place: Placement, *, aa: bool = False, node: Any = None) -> Trial:
@@ -130,22 +147,16 @@ def test_a_network_in_a_guest_without_addresses_for_all_is_found_before_anything
 
 
 def test_mpirun_of_several_instances_in_one_guest_runs_there_and_enters_each() -> None:
-    nothing: Any = None
-    common: dict[str, Any] = {
-        **dict.fromkeys(("host", "process", "ahead"), nothing),
-        **{"pid": 1, "phases": {}, "cgroups": {}, "tools": Tools(directory=Path("/t"))},
-        **{"socket": Path("/s"), "scratch": Path("/x")},
-    }
-    guest = GuestInstance(label="g", hostname="vm", enter=("guest", "/s", "--"), **common)
+    guest = GuestInstance(label="g", hostname="vm", enter=("guest", "/s", "--"), **INSTANCE)
     boxes = [
-        EnclosedInstance(
+        EnclosedBox(
             label=name,
             hostname=name,
             enter=(*guest.enter, "enter", name),
-            around=guest,
+            guest=guest,
             first=7,
             inner=("enter", name),
-            **common,
+            **INSTANCE,
         )
         for name in ("a", "b")
     ]
@@ -166,6 +177,110 @@ def test_mpirun_of_several_instances_in_one_guest_runs_there_and_enters_each() -
     apart = replace(arm, trial=trial_of(replace(seated, inside=None), SEVERAL, node=node))
     assert apart.guest_around is None and apart.inner_lines == []
     assert apart.machines == tuple(boxes), "on machines that are reached by ssh, each has its own files"
+
+
+class RemoteCell:
+    """An instance of a backend of another package: no class of nearmetal, and only the members that the
+    contract has. It shares what it can with its guest."""
+
+    pid = os.getpid()
+    phases: Mapping[str, float] = {}
+    cgroups: Mapping[str, Path] = {}
+    threads: tuple[int, ...] = ()
+    agent_line = "unused = by the agent on the machine"
+
+    def __init__(self, guest: Any, label: str) -> None:
+        self._guest = guest
+        self.label = self.hostname = label
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        return [*self._guest.command(["cell", self.label]), *argv]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._guest, name)
+
+
+class EnclosedCell(RemoteCell):
+    @property
+    def guest(self) -> Any:
+        return self._guest
+
+    @property
+    def inner_agent_line(self) -> str:
+        return f"{self.hostname} = cell {self.label}"
+
+
+@dataclass
+class Cells:
+    """A backend of another package that starts instances inside guests."""
+
+    cell: type[RemoteCell]
+    name = "cells"
+    capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, stands_inside=True)
+
+    @contextmanager
+    def start_inside(
+        self, guest: Instance, tools: Tools, request: InstanceRequest, *, alone: bool
+    ) -> Iterator[RemoteCell]:
+        assert not alone, "it is one of two"
+        yield self.cell(guest, request.label)
+
+
+@contextmanager
+def cells_in_a_guest(cell: type[RemoteCell], monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningArm]:
+    guest = GuestInstance(label="g", hostname="vm", enter=("guest", "/s", "--"), **INSTANCE)
+
+    def request(trial: Trial, number: int) -> InstanceRequest:
+        name = "ab"[number]
+        return InstanceRequest(
+            label=name, hostname=name, environment=trial.arm.environment, scratch=Path("/s")
+        )
+
+    monkeypatch.setattr(starting, "_request", request)
+    box = replace(BOX, backend="cells")
+    network = inner_network(
+        Arm(environment=replace(box, attachment=Attachment.VETH_BRIDGE), placement=SEVERAL), "n"
+    )
+    node: Any = SimpleNamespace(
+        study=SimpleNamespace(
+            environments=(VM, box), design=SimpleNamespace(starts=Starts.IN_TURN), workloads=()
+        ),
+        backends={"cells": Cells(cell)},
+        machine=SimpleNamespace(host=None),
+        software_of=lambda _: SimpleNamespace(tools=Tools(directory=Path("/t"))),
+        network_of=lambda *_, **__: network,
+        real=None,
+        instances=Instances(),
+    )
+    trial = trial_of(box, SEVERAL, node=node)
+    monkeypatch.setattr(starting, "_network_in", lambda *_: nullcontext())
+    with (
+        starting.started_instances(trial, Surroundings(guest=guest, alone=False)) as (group, _),
+        node.instances.holding(group.instances),
+    ):
+        yield replace(running(trial), group=group)
+
+
+def test_a_backend_of_another_package_runs_instances_inside_a_guest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with cells_in_a_guest(EnclosedCell, monkeypatch) as arm:
+        guest = arm.guest_around
+        assert guest is not None and guest.hostname == "vm"
+        assert len(arm.guests) == 2 and arm.machines == arm.guests[:1]
+        assert arm.inner_lines == ["a = cell a", "b = cell b"]
+        words = mpi_job._words(arm, Launch(argv=("mpirun", "x"), env={}, transport={}))
+        assert words == ["guest", "/s", "--", "nsenter", "--net=/run/netns/n-hub", "--", "mpirun", "x"]
+
+
+def test_an_instance_inside_a_guest_that_cannot_be_reached_there_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with (
+        pytest.raises(UnavailableError, match=r"cells started a inside a guest.* EnclosedInstance\n"),
+        cells_in_a_guest(RemoteCell, monkeypatch),
+    ):
+        pass
 
 
 def test_counters_of_a_guest_shared_by_two_arms_belong_to_neither() -> None:

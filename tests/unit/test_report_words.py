@@ -13,7 +13,7 @@ from tests.golden import sample_analysis as sample
 
 from nearmetal.analysis.noise_floor import noise_floor
 from nearmetal.model.result import Analysis, Cell, NoiseFloor, Unused, Verdict
-from nearmetal.model.study import Placement, Study
+from nearmetal.model.study import EventSubject, Placement, Study, SubjectFacts
 from nearmetal.records.json_files import to_json
 from nearmetal.report.forms.csv_form import csv_text
 from nearmetal.report.forms.json_form import json_form
@@ -187,6 +187,15 @@ def test_the_noise_floor_is_the_widest_of_its_kind_save_what_stands_apart_and_ne
     assert mpi.text == f"{found['MPI'].text.replace('0.8', '0.6')} (1 of 2 wider: pingpong.latency ±280.0 %)"
     early = floors(sample.study(), sample.noise_floor(5))
     assert all(f.text == f"{f.group} not known yet" for f in early)
+
+
+def test_a_subject_declares_its_group_in_the_noise_floor() -> None:
+    study, noise = sample.study(), sample.noise_floor()
+    starts = SubjectFacts(name="ready", metrics=("start",), floor_group="instances")
+    event = next(w for w in study.workloads if isinstance(w, EventSubject))
+    others = tuple(w for w in study.workloads if w is not event)
+    grouped = replace(study, workloads=(replace(event, facts=starts), *others))
+    assert [f.group for f in floors(grouped, noise)] == ["compute", "memory", "MPI", "instances"]
 
 
 def test_an_untrusted_machine_is_said_before_the_table() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nearmetal.environments import Checkpoints, Migrates, Stays, Unavailable
+from nearmetal.environments import Checkpoints, Immovable, Migrates, Unavailable
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.lifecycle import Method, Phase, PhaseTimes
 from nearmetal.model.study import Attachment, Environment, EventSubject
@@ -60,11 +60,11 @@ def test_backends_without_say_why_and_what_helps(name: str) -> None:
     said = CheckpointRestore.unable(EVENT, backend)
     assert (said is None) == isinstance(backend, Checkpoints)
     able = isinstance(backend, Checkpoints | Migrates)
-    assert isinstance(backend, Stays) != able or name == "handicap", "it says why, or it can"
-    if isinstance(backend, Stays):
+    assert isinstance(backend, Immovable) != able or name == "handicap", "it says why, or it can"
+    if isinstance(backend, Immovable):
         assert said == (
-            f"backend {name} offers no checkpoint of its instances: {backend.stays.reason}; "
-            f"use {backend.stays.remedy}"
+            f"backend {name} offers no checkpoint of its instances: {backend.immovable.reason}; "
+            f"use {backend.immovable.remedy}"
         )
 
 

@@ -248,6 +248,19 @@ class RemoteInstance(Protocol):
 
 
 @runtime_checkable
+class EnclosedInstance(Instance, Protocol):
+    """Additional interface of instances that run inside a guest (Enclosed)."""
+
+    @property
+    def guest(self) -> Instance:
+        """The guest."""
+
+    @property
+    def inner_agent_line(self) -> str:
+        """The agent_line of the instance for an agent that runs in the guest."""
+
+
+@runtime_checkable
 class HoldsNetworks(Protocol):
     """Extra interface of virtual machines inside which nearmetal connects instances by veth and a bridge."""
 
@@ -334,13 +347,13 @@ class Accounted(Protocol):
 
 
 @runtime_checkable
-class Stays(Protocol):
+class Immovable(Protocol):
     """Extra interface of backends whose instances can be neither checkpointed nor moved.
 
-    stays: the reason, and what helps instead.
+    immovable: the reason, and what helps instead.
     """
 
-    stays: Unavailable
+    immovable: Unavailable
 
 
 @runtime_checkable
@@ -356,7 +369,7 @@ class Nested(Protocol):
 
 
 @runtime_checkable
-class Elsewhere(Protocol):
+class RemoteBackend(Protocol):
     """Extra interface of backends whose instances may run on another machine."""
 
     def check_environment(
@@ -377,10 +390,10 @@ class Tuned(Protocol):
 
 
 @runtime_checkable
-class Foreseen(Protocol):
+class QuickCheck(Protocol):
     """Extra interface of backends that can often find from files alone that they do not work here."""
 
-    def foreseen(self, host: Host) -> str:
+    def quick_check(self, host: Host) -> str:
         """Return why no instance can be started, if files of the machine show it; else ''.
 
         Starts no process. An instance may fail to start although '' is returned.
@@ -389,12 +402,14 @@ class Foreseen(Protocol):
 
 @runtime_checkable
 class Enclosed(Protocol):
-    """Extra interface of backends whose instances may run inside a guest. These instances also implement
-    RemoteInstance."""
+    """Extra interface of backends whose instances may run inside a guest.
+
+    These instances implement EnclosedInstance and RemoteInstance.
+    """
 
     def start_inside(
         self, guest: Instance, tools: Tools, request: InstanceRequest, *, alone: bool
-    ) -> AbstractContextManager[Instance]:
+    ) -> AbstractContextManager[EnclosedInstance]:
         """Start an instance in a running guest of any backend.
 
         alone: whether nothing else runs in the guest. The counters that the machine has of the guest are then

@@ -101,10 +101,11 @@ class Native(criu_of.RestoresByCriu):
 def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
     """Return the command line of the first process. No I/O.
 
-    If the request has a seat, the instance is an emulated node: the process gets the host name and the
-        network
-    of the node. If the request has a layer, the process gets a parent that reaps its children as soon as they
-    are killed with it, because CRIU must be able to restore processes with the same PIDs.
+    If the request has a seat, the instance is an emulated node, and the process gets the host name and the
+    network of this node.
+
+    If the request has a layer, the instance may be checkpointed. The process then gets a parent that reaps
+    its killed children at once: CRIU can restore a process only if its PID is free.
     """
     init = [tools / "nm-init", "--first-fd", str(REPORT_FD), "--label", request.label]
     if request.layer is not None:

@@ -170,12 +170,11 @@ class FirstReport:
 
 @contextmanager
 def first_report(tools: Tools, request: InstanceRequest) -> Iterator[FirstReport]:
-    """Make the FIFO for nm-init's report until exit, in request.calls or else in a new directory below
-    scratch.
+    """Make the FIFO through which nm-init reports the first instruction. It is closed on exit.
 
-    If the FIFO exists, it is used: an instance that is restored from a checkpoint needs the FIFO of its
-        source
-    at the same path.
+    It is made in request.calls or, if that is None, in a new directory below request.scratch. A FIFO that
+    exists there is used: an instance that is restored from a checkpoint needs the FIFO of its source at the
+    same path.
     """
     directory = request.calls or request.scratch / "report"
     directory.mkdir(exist_ok=request.calls is not None)

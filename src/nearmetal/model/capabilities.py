@@ -16,9 +16,14 @@ KERNEL = "kernel"
 
 BARE_ATTACHMENTS = frozenset({Attachment.HOST, Attachment.LOOPBACK})
 """Attachments of a backend whose instance is the machine itself."""
-GUEST_ATTACHMENTS = frozenset(Attachment) - {Attachment.HOST, Attachment.IPVLAN}
-"""Attachments of virtual machines. They cannot use the machine's own network, and ipvlan delivers by the
-addresses of the machine's own interface."""
+NOT_OF_GUESTS: Mapping[Attachment, str] = {
+    Attachment.HOST: "a guest cannot have the machine's own network; write attachment: none, or veth-bridge",
+    Attachment.IPVLAN: "ipvlan delivers by the addresses of the machine's own interface, and a guest has its "
+    "own; write attachment: macvlan",
+}
+"""The attachments that no virtual machine can have: why not, and what to write instead."""
+GUEST_ATTACHMENTS = frozenset(Attachment) - NOT_OF_GUESTS.keys()
+"""Attachments of virtual machines."""
 CONTAINER_ATTACHMENTS = frozenset(a for a in Attachment if not a.of_guests)
 """Attachments of containers."""
 

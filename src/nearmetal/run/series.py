@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..environments import Foreseen, Tuned, Unavailable
+from ..environments import QuickCheck, Tuned, Unavailable
 from ..environments.registry import get_backend, named_backend
 from ..errors import NearmetalError, UnavailableError, UsageError
 from ..host import Host
@@ -149,7 +149,7 @@ def _assumed(preferred: tuple[str, ...], host: Host) -> StandIn:
     refused: dict[str, str] = {}
     for name in preferred[:-1]:
         backend = get_backend(name)
-        why = backend.foreseen(host) if isinstance(backend, Foreseen) else ""
+        why = backend.quick_check(host) if isinstance(backend, QuickCheck) else ""
         if not why:
             break
         refused[name] = why

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..environments import Backend, Stays, Unavailable
+from ..environments import Backend, Immovable, Unavailable
 from ..host import Host
 from ..lifecycle import Method
 from ..meters.groups import MeteredArm
@@ -143,7 +143,11 @@ def stays_because(backend: Backend) -> str:
 
     The text begins with a colon, to be appended to a message. It is empty if the backend gives no reason.
     """
-    return f": {backend.stays.reason}; use {backend.stays.remedy}" if isinstance(backend, Stays) else ""
+    return (
+        f": {backend.immovable.reason}; use {backend.immovable.remedy}"
+        if isinstance(backend, Immovable)
+        else ""
+    )
 
 
 def lacks_method(workload: EventSubject, backend: Backend, able: Sequence[Method]) -> str | None:

@@ -17,6 +17,10 @@ _HALF_MS = 0.0005
 
 
 def event_row(subject: EventSubject, metric: str, unit: str, values: Sequence[float]) -> Row:
+    """Return the row of a metric that was measured successfully, and of which lower values are better.
+
+    values: one for each event, in `unit`.
+    """
     return Row(
         workload=subject.name,
         metric=metric,
@@ -28,10 +32,12 @@ def event_row(subject: EventSubject, metric: str, unit: str, values: Sequence[fl
 
 
 def reported(downtimes: Iterable[float | None]) -> list[float]:
-    """Return the downtimes in seconds that a mechanism has reported; [] if it has reported none above zero.
+    """Return the downtimes that the hypervisor has reported, in seconds; [] if none is above zero.
 
-    QEMU reports whole milliseconds, so that 0 stands for half a millisecond: left out, it would bias the
-    others.
+    downtimes: seconds of each move; None if the hypervisor reported none.
+
+    A downtime below half a millisecond counts as half a millisecond: QEMU reports whole milliseconds, so 0
+    means less than one. Without these moves, the mean would be too large.
     """
     known = [d for d in downtimes if d is not None]
     return [max(d, _HALF_MS) for d in known] if any(known) else []

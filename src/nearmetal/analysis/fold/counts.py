@@ -138,7 +138,7 @@ class CountsBuilder:
     def counts(self, counted: Mapping[str, FloatArray]) -> Counts:
         """Return the counts of all trials so far.
 
-        counted: see Counts.
+        counted: by workload, seconds over which the counters of its timed part ran; one value per trial.
         """
         n = len(self._blocks)
         return Counts(

@@ -193,8 +193,8 @@ class Walsh:
     def narrowed(self, alpha: float, low: float, high: float) -> tuple[float, float]:
         """Return the intersection of [low, high] and interval(alpha).
 
-        It first counts Walsh averages, which is cheap, and searches for an end of interval(alpha) only if
-        this end narrows the result.
+        An end of interval(alpha) is searched for only if it narrows the result. Whether it does is found by
+        counting Walsh averages, which is much cheaper than the search.
         """
         k = critical(self.n, alpha / 2)
         if k < 0:

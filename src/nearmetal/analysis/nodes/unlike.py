@@ -195,8 +195,14 @@ def _thinned(values: FloatArray) -> FloatArray:
 
 
 def shift_of(others: FloatArray, own: FloatArray, level: float) -> Interval:
-    """Return the shift from `others` to `own`. Each end of the interval misses it with probability at most
-    `level`."""
+    """Return the rank-sum interval of the shift from `others` to `own`.
+
+    others, own: values of the blocks of the other nodes and of one node. At most about MOST_BLOCKS of each
+        are used, evenly spaced.
+    level: the largest probability with which the shift lies beyond either end of the interval.
+
+    The centre is the median difference. The interval has infinite ends if there are too few values.
+    """
     own, others = _thinned(own), _thinned(others)
     differences = np.sort((own[:, None] - others[None, :]).ravel())
     centre = float(np.median(differences))

@@ -36,7 +36,7 @@ class Apptainer(ProgramBackend):
     capabilities = Capabilities(
         own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True, title="Apptainer"
     )
-    stays = Unavailable(
+    immovable = Unavailable(
         reason="Apptainer makes checkpoints by DMTCP only, for which Debian has no package",
         remedy="backend runc, lxc or namespaces",
     )

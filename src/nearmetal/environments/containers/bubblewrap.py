@@ -24,7 +24,7 @@ class Bubblewrap(ProgramBackend):
     capabilities = Capabilities(
         own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, needs_user_namespace=True, title="Bubblewrap"
     )
-    stays = Unavailable(
+    immovable = Unavailable(
         reason="Bubblewrap has no restore, and CRIU cannot write its mounts by itself",
         remedy="backend runc, lxc or namespaces",
     )

@@ -29,7 +29,7 @@ class Charliecloud(ProgramBackend):
         attachments=CONTAINER_ATTACHMENTS,
         needs_user_namespace=True,
     )
-    stays = Unavailable(
+    immovable = Unavailable(
         reason="Charliecloud has no restore, and CRIU cannot write its namespaces by itself",
         remedy="backend runc, lxc or namespaces",
     )

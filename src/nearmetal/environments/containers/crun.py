@@ -17,7 +17,7 @@ class Crun(OciBackend):
 
     name = program = "crun"
     remedy = "apt-get install crun"
-    stays = Unavailable(
+    immovable = Unavailable(
         reason="crun has no command checkpoint, for example in Debian 12, where it is built without CRIU",
         remedy="backend runc",
     )

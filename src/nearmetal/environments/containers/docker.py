@@ -41,7 +41,7 @@ class Docker(ProgramBackend):
     name = program = "docker"
     remedy = "apt-get install docker.io"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="Docker")
-    stays = Unavailable(
+    immovable = Unavailable(
         reason="Docker makes checkpoints only if its daemon is experimental",
         remedy="backend runc, which Docker runs",
     )

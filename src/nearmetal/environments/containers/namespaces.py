@@ -21,7 +21,7 @@ from .. import criu as criu_of
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
 from ..criu_connections import connection_options, waiting_options
 from ..criu_restoring import EarlyRestore, restorer
-from ..guests.guest import EnclosedInstance, GuestInstance
+from ..guests.guest import EnclosedBox, GuestInstance
 from ..guests.in_guest import started_in_guest
 from ..instance import (
     CONTROLLERS,
@@ -82,7 +82,7 @@ class Namespaces(criu_of.RestoresConnections):
 
     def start_inside(
         self, guest: Instance, tools: Tools, request: InstanceRequest, *, alone: bool
-    ) -> AbstractContextManager[EnclosedInstance]:
+    ) -> AbstractContextManager[EnclosedBox]:
         assert isinstance(guest, GuestInstance)
         return started_in_guest(guest, tools, request, namespace_options(request), alone=alone)
 

@@ -21,7 +21,7 @@ class Nspawn(ProgramBackend):
     name = "nspawn"
     program, remedy = "systemd-nspawn", "apt-get install systemd-container"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="systemd-nspawn")
-    stays = Unavailable(
+    immovable = Unavailable(
         reason="systemd-nspawn has no restore, and CRIU cannot write its mounts by itself",
         remedy="backend runc, lxc or namespaces",
     )

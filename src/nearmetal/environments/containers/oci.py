@@ -95,11 +95,11 @@ def bundle(
     network: Path | None = None,
     criu: Path | None = None,
 ) -> dict[str, Any]:
-    """Return the content of the bundle's config.json of an instance.
+    """Return the configuration of a container, which its OCI bundle holds as config.json.
 
-    report: its argv is the command line of the first process.
+    report: contains the command line of the first process.
     root: root directory of the instance.
-    binds: paths that are mounted at the same path inside -> whether they are writable.
+    binds: paths that are mounted at the same path inside, and whether each is writable.
     groups: path of the container's control group in each hierarchy; None if the runtime must make none.
     network: path from _own_network(); None if nearmetal makes no network namespace for the container.
     criu: file with further options of CRIU; None if there are none.

@@ -44,7 +44,7 @@ class Podman(ProgramBackend):
     name = program = "podman"
     remedy = "apt-get install podman uidmap"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="Podman")
-    stays = Unavailable(
+    immovable = Unavailable(
         reason="Podman exports a checkpoint, but imports none of a container without an image of Podman's",
         remedy="backend runc, which Podman runs",
     )

@@ -160,15 +160,15 @@ class GuestInstance(ProgramInstance):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnclosedInstance(GuestInstance):
-    """An instance inside a guest, or on a machine that is reached by ssh.
+class EnclosedBox(GuestInstance):
+    """An instance inside a guest, or on a machine that is reached by ssh; see contract.EnclosedInstance.
 
-    around: the guest or the machine.
+    guest: the guest or the machine.
     first: PID of the instance's first process there.
     inner: command prefix that, there, runs a command in this instance.
     """
 
-    around: GuestInstance
+    guest: GuestInstance
     first: int
     inner: tuple[str, ...]
 
@@ -177,9 +177,7 @@ class EnclosedInstance(GuestInstance):
         return (f"/proc/{self.first}/ns/net",)
 
     @property
-    def inner_line(self) -> str:
-        """The instance's line for the map of an agent that runs in the guest; see
-        contract.Instance.agent_line."""
+    def inner_agent_line(self) -> str:
         return agent_line(self.hostname, self.inner)
 
 

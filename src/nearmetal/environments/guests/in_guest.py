@@ -20,7 +20,7 @@ from ...host.processes import labelled as processes
 from ...model.environments.image import HOST
 from ..contract import InstanceRequest, Tools
 from ..instance import BOX_REPORTS, box_argv, box_phases, require_seat, seconds
-from .guest import EnclosedInstance, GuestInstance
+from .guest import EnclosedBox, GuestInstance
 
 IN_GUEST_TIMEOUT = 120.0
 """Time limit of a start, in seconds. In an emulated guest a start normally takes tenths of a second."""
@@ -33,7 +33,7 @@ error."""
 @contextmanager
 def started_in_guest(
     guest: GuestInstance, tools: Tools, request: InstanceRequest, options: Sequence[str], *, alone: bool
-) -> Iterator[EnclosedInstance]:
+) -> Iterator[EnclosedBox]:
     """Start an instance inside a guest until exit. If the request has a seat, its network namespace is a
     namespace of the guest.
 
@@ -63,8 +63,8 @@ def started_in_guest(
     with _ended(launched):
         facts = launched.facts
         enter = (tools / "nm-box", "enter", "--pid", str(facts["pid"]), "--label", request.label, "--")
-        yield EnclosedInstance(
-            around=guest,
+        yield EnclosedBox(
+            guest=guest,
             label=request.label,
             hostname=request.hostname,
             pid=launched.process.pid,

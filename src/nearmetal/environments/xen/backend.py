@@ -72,14 +72,14 @@ class Xen:
             return missing
         return _available(Xl(host).facts())
 
-    def foreseen(self, host: Host) -> str:
+    def quick_check(self, host: Host) -> str:
         return "" if host.which("xl") else "no xl: this machine is no dom0"
 
     def check_environment(
         self, host: Host, tools: Tools, environment: Environment
     ) -> Available | Unavailable | None:
-        """See contract.Elsewhere. Checks the hypervisor of the dom0 that the environment names; None if it
-        names none."""
+        """See contract.RemoteBackend. Checks the hypervisor of the dom0 that the environment names; None if
+        it names none."""
         dom0_named = settings_for(environment).dom0
         if dom0_named is None:
             return None

@@ -38,6 +38,11 @@ class WorkloadBase:
         return PROGRAMS
 
     @property
+    def floor_group(self) -> str | None:
+        """Its group in the noise floor; None if the kernel that it runs determines the group."""
+        return self.subject
+
+    @property
     def ran(self) -> str:
         """The name of the kernel, application or event; '' for a user's own program."""
         return ""

@@ -72,11 +72,12 @@ MOVING_KEYS = LIFECYCLE_KEYS | {"bandwidth", "downtime_limit"}
 class SubjectFacts:
     """Declarations of a subject that measures events of instances; see subjects.contract.
 
-    name: name in study files. It is also the subject's group in the noise floor.
+    name: name in study files.
     metrics: names of its metrics.
     quantiles: the metrics for which quantiles are shown.
     usual: default number of events or instances in a block. None: the number of slices of a kernel or, in
         plain trials, the number of runs of a program.
+    floor_group: group in the noise floor; the name if empty.
     keys: names of the keys that its workloads may have in addition to `count`.
     """
 
@@ -84,6 +85,7 @@ class SubjectFacts:
     metrics: tuple[str, ...]
     quantiles: frozenset[str] = frozenset()
     usual: int | None = None
+    floor_group: str = ""
     keys: frozenset[str] = frozenset()
 
 
@@ -178,6 +180,10 @@ class EventSubject(WorkloadBase):
     @property
     def subject(self) -> str:
         return self.facts.name
+
+    @property
+    def floor_group(self) -> str:
+        return self.facts.floor_group or self.facts.name
 
     @property
     def ran(self) -> str:

@@ -55,5 +55,9 @@ class KernelWorkload(WorkloadBase):
         return KERNELS
 
     @property
+    def floor_group(self) -> None:
+        return None
+
+    @property
     def ran(self) -> str:
         return self.kernel

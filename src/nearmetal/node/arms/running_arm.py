@@ -7,8 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...environments import Instance, RemoteInstance
-from ...environments.guests.guest import EnclosedInstance
+from ...environments import EnclosedInstance, Instance, RemoteInstance
 from ...environments.storage import Volume
 from ...errors import NearmetalError
 from ...host.runtime import shared_memory_directory
@@ -84,7 +83,7 @@ class RunningArm:
         """The virtual machine that holds all instances; None if they run in none."""
         first = self.instances[0]
         inside = self.environment.inside is not None
-        return first.around if inside and isinstance(first, EnclosedInstance) else None
+        return first.guest if inside and isinstance(first, EnclosedInstance) else None
 
     @property
     def inner_lines(self) -> list[str]:
@@ -92,7 +91,7 @@ class RunningArm:
         around them; empty if there is none."""
         if self.guest_around is None:
             return []
-        return [i.inner_line for i in self.instances if isinstance(i, EnclosedInstance)]
+        return [i.inner_agent_line for i in self.instances if isinstance(i, EnclosedInstance)]
 
     @property
     def hostnames(self) -> tuple[str, ...]:

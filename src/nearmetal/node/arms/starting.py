@@ -8,7 +8,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ...environments import Backend, Checkpoints, EnablesMoves, Enclosed, Instance, InstanceRequest
+from ...environments import (
+    Backend,
+    Checkpoints,
+    EnablesMoves,
+    Enclosed,
+    EnclosedInstance,
+    Instance,
+    InstanceRequest,
+    RemoteInstance,
+)
 from ...environments.storage import Volume
 from ...errors import TrialFailedError, UnavailableError
 from ...host.namespaces import same_namespace
@@ -62,6 +71,7 @@ def started_instances(
         make_inside(node.machine.host, group.instances, own_volumes)
         for instance in group.instances:
             _verify_shared(arm, instance)
+            _verify_enclosed(arm, instance)
             if arm.environment.movable and isinstance(backend, EnablesMoves):
                 backend.enable_moves(instance)
         if group.has_first_process:
@@ -97,6 +107,22 @@ def _verify_shared(arm: Arm, instance: Instance) -> None:
                 f"environment {arm.environment.name}: {arm.environment.backend} gave {instance.hostname} "
                 f"a namespace of its own ({kind.value})",
                 remedy="take share out of the environment, or use the backend namespaces as root",
+            )
+
+
+def _verify_enclosed(arm: Arm, instance: Instance) -> None:
+    """Check that an instance inside a guest can be reached there.
+
+    Raises UnavailableError if its backend gave an instance without the interfaces that this takes.
+    """
+    if arm.environment.inside is None:
+        return
+    for interface in (EnclosedInstance, RemoteInstance):
+        if not isinstance(instance, interface):
+            raise UnavailableError(
+                f"environment {arm.environment.name}: {arm.environment.backend} started {instance.hostname} "
+                f"inside a guest, but the instance does not implement {interface.__name__}",
+                remedy="complete the backend; see Enclosed in nearmetal.environments.contract",
             )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...environments import Available, Backend, Checkpoints, Elsewhere, Migrates, Unavailable
+from ...environments import Available, Backend, Checkpoints, Migrates, RemoteBackend, Unavailable
 from ...environments.registry import get_backend
 from ...environments.storage import why_not
 from ...errors import UnavailableError
@@ -49,7 +49,9 @@ def usable_backends(machine: Machine, study: Study, progress: Progress) -> Usabl
     for e in study.environments:
         own = get_backend(e.backend)
         names = [e.backend]
-        if isinstance(own, Elsewhere) and (answer := own.check_environment(machine.host, machine.tools, e)):
+        if isinstance(own, RemoteBackend) and (
+            answer := own.check_environment(machine.host, machine.tools, e)
+        ):
             elsewhere[e.name] = _reported(e.name, answer, progress, moves=moves)
             backends[e.backend] = own
             names = []

@@ -28,7 +28,12 @@ def escape(text: str) -> str:
 
 
 def pipe_table(heads: Sequence[str], rows: Iterable[Sequence[str]], rule: str = "") -> str:
-    """Return a table. The line below its heads is `rule`, or '---' in every column."""
+    """Return a Markdown table.
+
+    heads: text of each column's head.
+    rows: texts of the cells. All texts are escaped.
+    rule: the line between head and rows, which sets the alignment; '---' in every column if empty.
+    """
     head, *lines = (f"| {' | '.join(map(escape, row))} |" for row in (heads, *rows))
     return "\n".join((head, rule or f"| {' | '.join('---' for _ in heads)} |", *lines))
 

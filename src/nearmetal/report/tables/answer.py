@@ -11,6 +11,7 @@ from ...model.record import JsonValue, section
 from ...model.result import USAGE, Analysis, Cell, Verdict, deciding_cells, theta_of
 from ...model.study import Study
 from ...units import show, show_interval, show_overhead
+from ...workloads.kernels.contract import WorkKind
 from ...workloads.kernels.registry import workload_title
 from ..text import first_of, one_line, plural
 from .cells import SYMBOLS, ArmLabel, bounded, effect, has_interval, margin_text, metric_label, side
@@ -165,8 +166,8 @@ def _rows(study: Study, cells: Sequence[Cell]) -> tuple[AnswerRow, ...]:
 
 def _row_key(study: Study, cell: Cell, own: Sequence[str]) -> tuple[str, ...]:
     """Return the key of a cell's row. Cells with the same key share a row."""
-    if kind_of_work(study, cell.workload) == "memory":
-        return ("memory",)
+    if kind_of_work(study, cell.workload) == WorkKind.MEMORY:
+        return (WorkKind.MEMORY,)
     if cell.metric in USAGE and own:
         return (cell.workload, "usage")
     if len(own) > MOST_METRICS and cell.metric != "wall":

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from statistics import median_low
 
 from ...model.result import Cell, NoiseFloor, deciding_cells
-from ...model.study import KernelWorkload, Study
+from ...model.study import Study
+from ...model.workloads.base import PROGRAMS
+from ...workloads.kernels.contract import WorkKind
 from ...workloads.kernels.registry import kind
 from .cells import bounded, metric_label
 
 FAR_APART = 2.0
 """A metric is shown separately if its interval is this many times as wide as the median of its kind."""
-_KERNELS = ("compute", "memory", "MPI", "sockets", "files")
-_PROGRAMS = "programs"
+_KERNELS = tuple(dict.fromkeys((WorkKind.COMPUTE, *WorkKind)))
+"""The kinds of work of kernels in the order of the noise floor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,15 +60,13 @@ class Floor:
 def kind_of_work(study: Study, workload: str) -> str:
     """Return the kind of work of a workload.
 
-    It is the kind of its kernel ('compute', 'memory', 'MPI', 'sockets' or 'files'), its event ('start', ...),
-    or 'programs' for a user's own program.
+    It is the kind of its kernel (WorkKind), the group that the subject of its event declares
+    (SubjectFacts.floor_group), or PROGRAMS for a user's own program and for a workload that the study lacks.
     """
     for w in study.workloads:
         if w.name == workload:
-            if w.event:
-                return w.subject
-            return kind(w.kernel) if isinstance(w, KernelWorkload) else _PROGRAMS
-    return _PROGRAMS
+            return w.floor_group or kind(w.ran)
+    return PROGRAMS
 
 
 def floors(study: Study, noise: NoiseFloor) -> tuple[Floor, ...]:
@@ -74,8 +74,8 @@ def floors(study: Study, noise: NoiseFloor) -> tuple[Floor, ...]:
     by_group: dict[str, list[Cell]] = {}
     for c in noise.cells:
         by_group.setdefault(kind_of_work(study, c.workload), []).append(c)
-    events = [w.subject for w in study.workloads if w.event]
-    order = dict.fromkeys((*_KERNELS, *events, _PROGRAMS, *by_group))
+    events = [kind_of_work(study, w.name) for w in study.workloads if w.event]
+    order = dict.fromkeys((*_KERNELS, *events, PROGRAMS, *by_group))
     deciding = {c.key for c in deciding_cells(study, noise.cells)}
     return tuple(_floor(group, by_group[group], deciding) for group in order if group in by_group)
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...model.capabilities import Capabilities
+from ...model.capabilities import NOT_OF_GUESTS, Capabilities
 from ...model.keys import did_you_mean
 from ...model.study import Attachment, Environment
 from ..problems import Path
 from ..tree import Located
 from .backends import backends_that, capabilities_of
 
-_NOT_OF_GUESTS = {
-    Attachment.HOST: "a guest cannot have the machine's own network; write attachment: none, or veth-bridge",
-    Attachment.IPVLAN: "ipvlan delivers by the addresses of the machine's own interface, and a guest has its "
-    "own; write attachment: macvlan",
-}
 #: What to write instead of an attachment that few backends support.
 _INSTEAD = {
     Attachment.MACVTAP: Attachment.MACVLAN,
@@ -72,8 +67,8 @@ def _refusal(backend: str, can: Capabilities, attachment: Attachment) -> str:
         return can.not_attached[attachment]
     if can.bare:
         return f"{backend} is the machine itself; write attachment: host, or loopback for TCP"
-    if can.virtual and attachment in _NOT_OF_GUESTS:
-        return _NOT_OF_GUESTS[attachment]
+    if can.virtual and attachment in NOT_OF_GUESTS:
+        return NOT_OF_GUESTS[attachment]
     if attachment in _INSTEAD:
         takers = " and ".join(backends_that(lambda c: attachment in c.attachments))
         return f"only {takers} can have it; write attachment: {_INSTEAD[attachment]}"

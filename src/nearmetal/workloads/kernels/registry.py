@@ -12,6 +12,7 @@ from pathlib import Path
 from ...errors import TrialFailedError, UsageError
 from ...model.record import JsonValue, Row, Status, slice_value
 from ...model.study import Better, KernelWorkload
+from ...model.workloads.base import PROGRAMS
 from ..parameter import Choices, Parameter
 from ..protocol import PartLine, SliceLine, VerifyLine
 from .contract import RATE, Kernel, KernelMetric, KernelSetting, SliceWork, WorkKind
@@ -43,9 +44,9 @@ def kernel(name: str) -> Kernel:
 
 
 def kind(name: str) -> str:
-    """Return the kind of work of a kernel; 'programs' for a kernel that this version does not have."""
+    """Return the kind of work of a kernel; PROGRAMS for a kernel that this version does not have."""
     found = _KERNELS.get(name)
-    return found.kind.value if found is not None else "programs"
+    return found.kind.value if found is not None else PROGRAMS
 
 
 def workload_title(workload: str, metric: str | None = None) -> str:
