@@ -113,7 +113,7 @@ def test_earlier_moves_of_the_trial_correct_the_prediction() -> None:
     for _ in range(3):
         assert choosing.choose(HERE, Path("/")) is Method.CRIU
         times = PhaseTimes({Phase.DUMP: 1.0, Phase.RESTORE: 0.9})
-        facts = choosing.learn(Restored(phases=times, pause=1.8, stopped=1.8, size=1, sent=1))
+        facts = choosing.learn(Restored(phases=times, pauses=(1.8,), stopped=1.8, size=1, sent=1))
         assert facts["method"] == facts["chosen"] == "criu" and facts["bound_holds"] is True
         assert facts["total"] == expected | {"measured": 1.9}
         assert facts["stopped"] == expected | {"measured": 1.8}

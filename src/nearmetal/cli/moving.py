@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import typer
 
 from ..api import moving
 from ..api.move_plans import USUAL_BOUND
-from ..environments.external import Finding
 from ..errors import ExitCode, UsageError
 from ..lifecycle import Bounded, Estimate, Method
 from ..model.record import JsonValue
@@ -129,7 +128,7 @@ def plan_lines(plan: moving.MovePlan) -> Iterator[str]:
         total, downtime = _range(p.total, 1, "s"), _range(p.downtime, 1, "s")
         yield f"{mark} {p.method.value:<10}total {total}, downtime {downtime}"
     yield plan.reason
-    yield from _finding_lines(plan.findings)
+    yield from _finding_lines(plan)
     for note in plan.notes:
         yield f"note: {note}"
 
@@ -144,12 +143,12 @@ def _range(e: Estimate, scale: float, unit: str) -> str:
 def restore_lines(plan: moving.RestorePlan) -> Iterator[str]:
     verdict = "would fail" if plan.prevented else "nothing known prevents it"
     yield f"restore {plan.instance} from {plan.directory}: {verdict}"
-    yield from _finding_lines(plan.findings)
+    yield from _finding_lines(plan)
     yield f"total {_range(plan.prediction.total, 1, 's')}"
 
 
-def _finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
-    for finding in findings:
+def _finding_lines(plan: moving.MovePlan | moving.RestorePlan) -> Iterator[str]:
+    for finding in plan.findings:
         yield f"{finding.answer.value:<9} {finding.subject}: {finding.text}"
         if finding.remedy:
             yield f"          next: {finding.remedy}"
