@@ -29,9 +29,9 @@ from nearmetal.report.charts.chart import Chart
 from nearmetal.report.charts.engine import drawing_thread
 from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.page import sections, whole
+from nearmetal.report.page.document import Context, Drawings, page_html
 from nearmetal.report.page.forest import forest
-from nearmetal.report.page.whole import Context, Drawings, page_html
-from nearmetal.report.seen import RecordIndex
+from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.tables.answer import answer
 from nearmetal.report.write import write_report
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate

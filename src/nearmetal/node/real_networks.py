@@ -25,8 +25,8 @@ from ..network.plan import labelled, seat_names
 from ..network.shapes import SEAT, VXLAN_PORT
 from ..network.topology import HUB
 from .arms.seats import with_aa
-from .lock_there import living_there
 from .real_addresses import SECONDS, Attached, Ends, command, plan_ends, require_free, require_unanswered
+from .remote_lock import living_there
 
 _REACH_SECONDS = 10.0
 _CLOSED_PORT = 9
@@ -197,9 +197,9 @@ def _require_unanswered(name: str, attachment: Attachment, ends: Ends, machines:
     if attachment is Attachment.VXLAN:
         return
     routed = attachment is Attachment.VETH_ROUTED
-    asked = [address.ip for address in (ends.below if routed else ends.inner)[: len(machines)]]
+    probed = [address.ip for address in (ends.below if routed else ends.inner)[: len(machines)]]
     netns = f"{namespaces.NETNS_DIRECTORY}/{name}{'-router' if routed else ''}"
-    require_unanswered(netns, SEAT, asked, machines[0], attachment)
+    require_unanswered(netns, SEAT, probed, machines[0], attachment)
 
 
 def make_seat(

@@ -34,7 +34,7 @@ from ..host import Host, Process
 from ..host.processes.held import await_ends, await_reaped, holding, holding_root, signal_all
 from ..lifecycle import CopyRound, Method, Phase, PhaseTimes
 from ..model.change import replace
-from .around import NOTHING, Around
+from .event_hooks import NO_HOOKS, EventHooks
 from .pace import PhaseTimer, behind, ignore, pace
 from .progress import ProgramProgress
 from .verified import LEAST_PASSES, Restored, VerifiedProgram, keeper, require_right
@@ -85,7 +85,7 @@ class CheckpointEvent:
     limit: float = LIMIT
     notify: Callable[[Phase], None] = ignore
     program: VerifiedProgram | None = None
-    around: Around = NOTHING
+    around: EventHooks = NO_HOOKS
     choose: Callable[[Instance, Path], Method] | None = None
 
     def run(self) -> Restored:
