@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pytest
+from nearmetal.report.page.whole import Context, page_html
 from tests.golden import sample_analysis as sample
 
 from nearmetal.environments import Moved
@@ -14,8 +15,7 @@ from nearmetal.lifecycle import Phase, PhaseTimes, ProbeLog, ProbeTimes, without
 from nearmetal.model.change import replace
 from nearmetal.model.record import JsonValue, TrialRecord
 from nearmetal.model.study import EventSubject
-from nearmetal.report.page.whole import Context, page_html
-from nearmetal.report.seen import RecordIndex
+from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.sheet import Grid
 from nearmetal.report.tables.clients import clients_grids
 from nearmetal.report.tables.pauses import pauses_sentences

@@ -10,7 +10,7 @@ from ...model.record import JsonValue
 from ...model.study import Arm, Study
 from ...model.workloads.event import Extent
 from ...units import show
-from ..seen import RecordIndex
+from ..record_index import RecordIndex
 from ..text import plural
 from .cells import side
 
