@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pytest
-from nearmetal.report.page.whole import Context, page_html
 from tests.golden import sample_analysis as sample
 
 from nearmetal.environments import Moved
@@ -15,6 +14,7 @@ from nearmetal.lifecycle import Phase, PhaseTimes, ProbeLog, ProbeTimes, without
 from nearmetal.model.change import replace
 from nearmetal.model.record import JsonValue, TrialRecord
 from nearmetal.model.study import EventSubject
+from nearmetal.report.page.document import Context, page_html
 from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.sheet import Grid
 from nearmetal.report.tables.clients import clients_grids
