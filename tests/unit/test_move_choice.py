@@ -82,6 +82,7 @@ def test_what_does_not_work_here_is_not_chosen() -> None:
     choosing = chooser(0.5, refused)
     assert choosing.choose(HERE, Path("/")) is Method.CRIU
     assert choosing.latest is not None and not choosing.latest.choice.holds
+    assert "criu-lazy cannot be used: no userfaultfd" in choosing.latest.choice.reason
     with pytest.raises(UnavailableError, match="environment process: no soft-dirty bits") as caught:
         chooser(0.5, dict.fromkeys(METHODS, NO_DIRTY_BITS)).choose(HERE, Path("/"))
     assert caught.value.remedy == "another kernel"

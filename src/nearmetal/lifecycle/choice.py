@@ -73,14 +73,14 @@ def choose(bound: float, candidates: Sequence[Candidate], of: Bounded = Bounded.
     else:
         best = min(able, key=lambda p: (of.time(p).high, of.time(p).value, p.total.value))
         words = f"no method keeps {_time(bound)}; {best.method} comes closest"
-    reason = f"{words} with {_range(best, of)}{_unfit(able, best, bound, of)}"
+    refused = [f"{c.prediction.method} cannot be used: {c.refused}" for c in candidates if c.refused]
+    reason = "; ".join([f"{words} with {_range(best, of)}", *_unfit(able, best, bound, of), *refused])
     return Choice(method=best.method, reason=reason, holds=bool(fitting))
 
 
-def _unfit(able: Sequence[Prediction], best: Prediction, bound: float, of: Bounded) -> str:
+def _unfit(able: Sequence[Prediction], best: Prediction, bound: float, of: Bounded) -> list[str]:
     """Return why each of the other methods was not chosen."""
-    reasons = [f"{p.method} {_why_not(p, bound, of)}" for p in able if p is not best]
-    return f"; {'; '.join(reasons)}" if reasons else ""
+    return [f"{p.method} {_why_not(p, bound, of)}" for p in able if p is not best]
 
 
 def _why_not(p: Prediction, bound: float, of: Bounded) -> str:
