@@ -57,7 +57,7 @@ test-cluster: setup-test
 	$(PYTHON) -m pytest $(addprefix tests/unit/test_,engines.py inventory.py nodes_check.py plan_nodes.py records_claims.py \
 	  coordinator.py coordinator_memory.py run_nodes.py) \
 	  tests/unit/study_file/test_study_file_machines.py tests/unit/test_copies.py tests/unit/test_real_network_parts.py \
-	  $(addprefix tests/contract/test_,agent_on_a_machine.py lock_there.py) \
+	  $(addprefix tests/contract/test_,agent_on_a_machine.py remote_lock.py) \
 	  $(addprefix tests/system/test_engine_,local.py kills.py ssh.py slurm.py htcondor.py) \
 	  $(addprefix tests/system/test_real_,nodes.py networks.py trees.py) tests/nested/test_nested_nfs.py -q $(ARGS)
 

@@ -21,7 +21,7 @@ from nearmetal.model.study import Transport
 from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent
 from nearmetal.run.bounds.dgemm import measure_dgemm
-from nearmetal.run.once import rank_cpus
+from nearmetal.run.kernel_run import rank_cpus
 from nearmetal.subjects.launches.rank_argv import rank_argv
 from nearmetal.workloads.applications.contract import Output, Parsed, Place
 from nearmetal.workloads.applications.hpcc import OUTPUT, Hpcc

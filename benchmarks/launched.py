@@ -10,7 +10,7 @@ from nearmetal.host import Completed
 from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
 from nearmetal.node.machine import Machine
-from nearmetal.run.once import rank_cpus
+from nearmetal.run.kernel_run import rank_cpus
 from nearmetal.subjects.launches.rank_argv import Report, rank_argv
 from nearmetal.workloads.protocol import RankReport, parse_report
 

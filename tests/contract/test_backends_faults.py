@@ -18,7 +18,7 @@ from tests.contract.test_backends import HOST, Rig, gone, out
 
 from nearmetal.environments import Tools, Unavailable, program
 from nearmetal.environments.containers import docker, docker_daemon, docker_image
-from nearmetal.environments.kept import find_all, remove_any
+from nearmetal.environments.leftovers import find_all, remove_any
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import NearmetalError
 from nearmetal.host.processes import labelled as processes

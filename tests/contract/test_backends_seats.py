@@ -15,7 +15,7 @@ from tests.contract.test_backends import HOST, Rig, is_container, out
 from tests.contract.test_network_attachments import CLIENT, PYTHON, SERVER, exchange, standing, want
 
 from nearmetal.environments import InstanceRequest, Seated, Tools, Unavailable
-from nearmetal.environments.kept import find_all
+from nearmetal.environments.leftovers import find_all
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.model.study import Attachment
 from nearmetal.network.build import Network

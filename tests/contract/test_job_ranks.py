@@ -22,7 +22,7 @@ from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment, Environment, NodeLink
 from nearmetal.network.build import Network, build_networks
 from nearmetal.network.plan import NetworkRequest
-from nearmetal.subjects.around import SeatChange
+from nearmetal.subjects.event_hooks import SeatChange
 from nearmetal.subjects.progress import read_progress
 from nearmetal.subjects.tcp_job import port_of
 

@@ -25,7 +25,7 @@ from tests.contract.test_network_attachments import PYTHON, SERVER, standing
 from tests.patience import until
 
 from nearmetal.environments import Available, GuestBase, Tools
-from nearmetal.environments.kept import find_all, remove_any
+from nearmetal.environments.leftovers import find_all, remove_any
 from nearmetal.environments.libvirt.backend import LIBVIRT_STEP, Libvirt
 from nearmetal.environments.libvirt.daemon import Daemon, ask, reached
 from nearmetal.environments.libvirt.settings import LibvirtSettings

@@ -19,7 +19,7 @@ from tests.nested.parts import Parts
 from nearmetal.environments import Instance, InstanceRequest, Moved, MoveRequest, Unavailable
 from nearmetal.environments.xen.backend import Xen
 from nearmetal.environments.xen.guest import XenInstance
-from nearmetal.environments.xen.kept import kept_names, remove_named
+from nearmetal.environments.xen.leftovers import kept_names, remove_named
 from nearmetal.environments.xen.settings import Dom0, XenDisk, XenScheduler, XenSettings, XenType
 from nearmetal.environments.xen.xl import Xl
 from nearmetal.errors import RunError, UnavailableError

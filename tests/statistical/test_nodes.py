@@ -22,8 +22,8 @@ from nearmetal.analysis.intervals.stratified import StratifiedSample
 from nearmetal.analysis.nodes.centres import centre_of, sample_of_nodes
 from nearmetal.analysis.nodes.factor import Nodes, carried_over_nodes, nodes_of_run
 from nearmetal.analysis.nodes.findings import disagree
+from nearmetal.analysis.nodes.outliers import unlike_nodes
 from nearmetal.analysis.nodes.spread import largest_p
-from nearmetal.analysis.nodes.unlike import unlike_nodes
 from nearmetal.model.design import Estimand
 from nearmetal.model.node_results import Unlike
 from nearmetal.model.plan import GROWING, NodeState

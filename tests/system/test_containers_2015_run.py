@@ -17,7 +17,7 @@ from nearmetal.analysis.papers.sizes import distance, printed_shares
 from nearmetal.cli.view import analysed
 from nearmetal.published import published
 from nearmetal.records import ResultsDirectory
-from nearmetal.report.seen import RecordIndex
+from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.tables.profile import computation_shares
 
 pytestmark = [

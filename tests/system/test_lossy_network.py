@@ -33,8 +33,8 @@ from nearmetal.node.survey.available import usable_arms
 from nearmetal.plan import make_plan
 from nearmetal.records.codec import from_line, to_line
 from nearmetal.report.forms.markdown import markdown_text
-from nearmetal.report.page.whole import Context, page_html
-from nearmetal.report.seen import RecordIndex
+from nearmetal.report.page.document import Context, page_html
+from nearmetal.report.record_index import RecordIndex
 from nearmetal.workloads.kernels.registry import argument
 
 pytestmark = pytest.mark.more

@@ -9,8 +9,8 @@ import pytest
 from tests.golden import sample_analysis as sample
 
 from nearmetal.analysis.fold.pieces import Measured
+from nearmetal.analysis.nodes.outliers import Rows
 from nearmetal.analysis.nodes.sets import unlike_sets
-from nearmetal.analysis.nodes.unlike import Rows
 from nearmetal.model.change import replace
 from nearmetal.model.node_results import SetEvidence
 from nearmetal.model.plan import nodes_of_block

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nearmetal.model.record import Fold, JsonValue, Status, TrialRecord
-from nearmetal.report.seen import facts_texts
+from nearmetal.report.record_index import facts_texts
 from nearmetal.run.audit import application_facts, served_differently
 
 

@@ -21,7 +21,7 @@ from nearmetal.model.change import replace
 from nearmetal.model.record import JsonValue, Row, Status, TrialRecord
 from nearmetal.model.study import Attachment, Better, Design, Environment, Placement, Study
 from nearmetal.published import published
-from nearmetal.report.seen import RecordIndex
+from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.sheet import markdown_of, text_of
 from nearmetal.report.tables.boot import boot_leaf, steps_of
 from nearmetal.testing.fake_host import FakeHost

@@ -122,7 +122,7 @@ IN_FUNCTIONS = {
     "cli/measure/run_block.py": (1, MEASURING),
     "cli/measure/runs.py": (13, HELP),
     "cli/series.py": (3, ALTAIR),
-    "cli/measure/trying.py": (1, MEASURING),
+    "cli/measure/try_change.py": (1, MEASURING),
     "cli/measure/weigh.py": (4, HELP),
     "cli/view.py": (6, f"{NUMPY}; {RICH}"),
     "engines": (1, "ruamel.yaml: only engines of the table need it"),

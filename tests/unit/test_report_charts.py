@@ -23,7 +23,7 @@ from nearmetal.report.charts.chart import FILE, PAGE, Chart
 from nearmetal.report.charts.drawing import parts_of, specification, svg
 from nearmetal.report.charts.series import overheads
 from nearmetal.report.forms.figures import FORMATS, figures, write_figures
-from nearmetal.report.seen import RecordIndex, share_text
+from nearmetal.report.record_index import RecordIndex, share_text
 
 EMPTY = RecordIndex(())
 

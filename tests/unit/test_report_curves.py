@@ -18,8 +18,8 @@ from nearmetal.report.forms.figures import line_figures
 from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.forms.terminal import terminal_text
 from nearmetal.report.page.curves import curve_figures, curves, figure_of, sentences
-from nearmetal.report.page.whole import Context, page_html
-from nearmetal.report.seen import RecordIndex
+from nearmetal.report.page.document import Context, page_html
+from nearmetal.report.record_index import RecordIndex
 
 NATIVE = {16: 10e9, 32: 12e9, 64: 11e9}
 BOX = {16: 9e9, 32: 10e9, 64: 10.5e9}

@@ -26,8 +26,8 @@ from nearmetal.report.charts.lines import lines_charts
 from nearmetal.report.forms.figures import line_figures
 from nearmetal.report.forms.summary import summary_text
 from nearmetal.report.page.curves import swept_figures
-from nearmetal.report.page.whole import Context, page_html
-from nearmetal.report.seen import RecordIndex
+from nearmetal.report.page.document import Context, page_html
+from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.sheet import markdown_of, text_of
 from nearmetal.report.tables.sweeps import convergence_lines, convergence_sentences, held, sweeps_json
 from nearmetal.report.tables.swept import swept_leaf

@@ -19,7 +19,7 @@ from nearmetal.model.roof import ROOF_KERNELS, MeasuredRoof, RoofRequest, read_r
 from nearmetal.model.study import ApplicationWorkload, Better, KernelWorkload, Study
 from nearmetal.report.charts.cells import absolute
 from nearmetal.report.forms.markdown import markdown_text
-from nearmetal.report.seen import RecordIndex
+from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.tables.roofs import roof_lines, share_figure
 from nearmetal.run.bounds import measuring as roofs
 

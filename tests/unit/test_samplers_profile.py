@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nearmetal.cli.profile import MOST_PAIRS, profile_lines
 from nearmetal.errors import TrialFailedError
 from nearmetal.model.workloads.profile import CallProfile, PeerProfile, RankProfile
-from nearmetal.run.once import KernelResult, ProfiledRank
+from nearmetal.run.kernel_run import KernelResult, ProfiledRank
 from nearmetal.samplers.profile import LaunchProfile, parse_profile
 from nearmetal.subjects.launches.profiles import profile_directory, read_profiles
 

@@ -33,7 +33,7 @@ from nearmetal.plan import make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published
 from nearmetal.report import series_page
-from nearmetal.report.seen import RecordIndex
+from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.series import PartResult, series_json, series_text
 from nearmetal.report.series_page import write_series
 from nearmetal.report.tables.instances import value_of

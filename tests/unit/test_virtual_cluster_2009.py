@@ -27,7 +27,7 @@ from nearmetal.model.study import Better
 from nearmetal.plan import FIXED_FROM, make_plan
 from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
 from nearmetal.published import published, read
-from nearmetal.report.seen import RecordIndex
+from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.series import PartResult, series_json, series_text
 from nearmetal.report.series_page import write_series
 from nearmetal.report.tables.guest_gains import gains_of

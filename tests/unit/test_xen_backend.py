@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.environments import GuestBase, InstanceRequest, Unavailable
-from nearmetal.environments.xen import kept as xen_kept
+from nearmetal.environments.xen import leftovers as xen_leftovers
 from nearmetal.environments.xen import line as xen_line
 from nearmetal.environments.xen.backend import lacks, require_fitting_hypervisor, require_fitting_request
 from nearmetal.environments.xen.config import DomainConfig, DomainDisk, Interface, config_text
 from nearmetal.environments.xen.counters import HypervisorSource
 from nearmetal.environments.xen.disk import disks_made
 from nearmetal.environments.xen.dom0 import Dom0Access, Noted
-from nearmetal.environments.xen.kept import kept_names
+from nearmetal.environments.xen.leftovers import kept_names
 from nearmetal.environments.xen.line import line_of
 from nearmetal.environments.xen.settings import Dom0, XenDisk, XenDiskKind, XenScheduler, XenSettings, XenType
 from nearmetal.environments.xen.xl import XenFacts, Xl
@@ -293,7 +293,9 @@ def test_volumes_are_made_and_go() -> None:
 
 
 def test_a_machine_that_is_no_dom0_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xen_kept, "noted", lambda: ())  # other runs of this user may have guests elsewhere
+    monkeypatch.setattr(
+        xen_leftovers, "noted", lambda: ()
+    )  # other runs of this user may have guests elsewhere
     assert kept_names(FakeHost(missing=("xl",))) == ()
 
 
@@ -454,11 +456,11 @@ def test_a_dom0_that_is_gone_keeps_nobody_from_removing_on_another(monkeypatch: 
         return nullcontext(here)
 
     places = tuple(Noted(dom0=d, disks="/var/tmp") for d in (Dom0(destination="far"), None))
-    monkeypatch.setattr(xen_kept, "visited", visit)
-    monkeypatch.setattr(xen_kept, "_places", lambda _: places)
-    monkeypatch.setattr(xen_kept, "_names", lambda dom0, _: names[dom0.name])
-    monkeypatch.setattr(xen_kept, "_remove", lambda _, __, name: removed.append(name))
-    xen_kept.remove_named(here, "nearmetal-3f9a1c-0-0")
+    monkeypatch.setattr(xen_leftovers, "visited", visit)
+    monkeypatch.setattr(xen_leftovers, "_places", lambda _: places)
+    monkeypatch.setattr(xen_leftovers, "_names", lambda dom0, _: names[dom0.name])
+    monkeypatch.setattr(xen_leftovers, "_remove", lambda _, __, name: removed.append(name))
+    xen_leftovers.remove_named(here, "nearmetal-3f9a1c-0-0")
     assert removed == ["nearmetal-3f9a1c-0-0"]
     with pytest.raises(UnavailableError, match="no connection to far"):
-        xen_kept.remove_named(here, "nearmetal-3f9a1c-9-9")
+        xen_leftovers.remove_named(here, "nearmetal-3f9a1c-9-9")

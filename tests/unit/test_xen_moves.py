@@ -20,7 +20,7 @@ from nearmetal.environments import InstanceRequest, Migrates, Moved, MoveRequest
 from nearmetal.environments.external.contract import Target, Work
 from nearmetal.environments.external.domains import XenDomain
 from nearmetal.environments.registry import get_backend
-from nearmetal.environments.xen import kept as xen_kept
+from nearmetal.environments.xen import leftovers as xen_leftovers
 from nearmetal.environments.xen import migrate as xen_migrate
 from nearmetal.environments.xen.backend import Xen
 from nearmetal.environments.xen.config import DomainConfig, Interface
@@ -357,14 +357,14 @@ def test_a_guest_needs_its_memory_twice(place: Place, monkeypatch: pytest.Monkey
 def test_domains_that_a_killed_run_was_moving_are_found_and_removed(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(xen_kept, "FILES", str(place.directory / "disks"))
-    monkeypatch.setattr(xen_kept, "THERE", str(place.directory / "at"))
+    monkeypatch.setattr(xen_leftovers, "FILES", str(place.directory / "disks"))
+    monkeypatch.setattr(xen_leftovers, "THERE", str(place.directory / "at"))
     for name in (f"{THERE}--incoming", f"{HERE}--migratedaway", "someone"):
         (place.domains / name).write_text("--p---")
     (place.directory / "disks" / f"{THERE}-saved").write_text("memory")
     here = Noted(dom0=None, disks=str(place.directory / "disks"))
-    monkeypatch.setattr(xen_kept, "_places", lambda _: (here,))
-    monkeypatch.setattr(xen_kept, "visited", lambda *_: nullcontext(Dom0()))
+    monkeypatch.setattr(xen_leftovers, "_places", lambda _: (here,))
+    monkeypatch.setattr(xen_leftovers, "visited", lambda *_: nullcontext(Dom0()))
     assert Xen().kept(Dom0()) == (HERE, THERE)
     for name in (HERE, THERE):
         Xen().remove_kept(Dom0(), name)

@@ -22,8 +22,8 @@ from .fold.columns import RowName
 from .fold.comparisons import Folded, fold
 from .fold.pieces import fold_request
 from .nodes.factor import Nodes, nodes_of_run
+from .nodes.outliers import baseline_rows, left_out_nodes, unlike_nodes
 from .nodes.sets import unlike_sets
-from .nodes.unlike import baseline_rows, left_out_nodes, unlike_nodes
 from .noise_floor import disturbances, noise_floor
 
 

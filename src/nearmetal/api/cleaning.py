@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..environments.kept import find_all, remove_any
+from ..environments.leftovers import find_all, remove_any
 from ..errors import NearmetalError
 from ..host import LocalHost
 from ..host.leftovers import Leftover

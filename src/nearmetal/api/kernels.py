@@ -17,7 +17,7 @@ from .workload_names import read_values
 
 if TYPE_CHECKING:
     from ..node.progress import Progress
-    from ..run.once import KernelResult
+    from ..run.kernel_run import KernelResult
 
 __all__ = ["CLASSES", "kernel_names", "run_kernel"]
 
@@ -48,7 +48,7 @@ def run_kernel(
     """
     from ..node.machine import new_label, prepare_machine
     from ..node.progress import Silent
-    from ..run.once import run_once
+    from ..run.kernel_run import run_once
 
     known = catalog().kernels
     if name not in known:

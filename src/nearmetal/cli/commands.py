@@ -179,7 +179,7 @@ COMMANDS = (
     ),
     Command(
         "try",
-        "measure.trying:try_",
+        "measure.try_change:try_",
         "Measure whether a change that a result suggests helps.\n\n"
         "The changed environment is compared with the unchanged one, and with the baseline.",
     ),

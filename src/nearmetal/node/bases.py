@@ -29,8 +29,8 @@ from ..model.environments.guest import GuestSettings, Nic
 from ..model.environments.image import ImageDefinition
 from ..model.record import JsonValue
 from ..model.study import Environment, Mode, Study
+from .host_suite import root_of_own_suite
 from .machine import Machine, cache_directory, image_store
-from .own_suite import root_of_own_suite
 from .progress import Progress
 from .software import Software
 

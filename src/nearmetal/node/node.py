@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..environments import Backend, GuestBase, Instance
 from ..environments.holder import user_namespace_holder
-from ..environments.kept import find_all, remove_any
+from ..environments.leftovers import find_all, remove_any
 from ..environments.storage import DISKS, SHARED, mounted_once
 from ..errors import NearmetalError
 from ..host import LocalHost, MissingValue, cgroups

@@ -25,8 +25,8 @@ from ..network.plan import labelled, seat_names
 from ..network.shapes import SEAT, VXLAN_PORT
 from ..network.topology import HUB
 from .arms.seats import with_aa
-from .lock_there import living_there
 from .real_addresses import SECONDS, Attached, Ends, command, plan_ends, require_free, require_unanswered
+from .remote_lock import living_there
 
 _REACH_SECONDS = 10.0
 _CLOSED_PORT = 9

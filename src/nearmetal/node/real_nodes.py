@@ -27,11 +27,11 @@ from ..model.inventory import InventoryNode
 from ..model.study import Arm, RealNodes, Study
 from ..network.build import Network
 from .copies import Copies, make_scratch
-from .lock_there import entered
 from .machine import Machine
 from .progress import Progress
 from .real_addresses import command
 from .real_networks import reached_by, real_networks
+from .remote_lock import entered
 
 AGENT = "nm-guest"
 SECONDS = 60.0

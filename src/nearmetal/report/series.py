@@ -19,7 +19,7 @@ from ..samplers import SampleSection
 from ..units import show_clock
 from .forms.json_form import json_form
 from .page.trouble import number_text, seen_text, time_text
-from .seen import RecordIndex
+from .record_index import RecordIndex
 from .sheet import Block, Grid, Leaf, Words, text_of
 from .tables.answer import answer_sentences
 from .tables.beside import PrintedComparison, beside, times_grid

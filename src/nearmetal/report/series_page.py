@@ -16,10 +16,10 @@ from .charts.series import overheads, packing, relative
 from .charts.steps import steps_charts
 from .forms.markdown import escape as markdown_escape
 from .page.curves import curve_figures, swept_figures
+from .page.document import Drawings, framed
 from .page.markup import join, tag
 from .page.rank_curves import rank_figures
-from .page.whole import Drawings, framed
-from .seen import RecordIndex
+from .record_index import RecordIndex
 from .series import PartResult, answer_of, scale_text, series_files, sheet
 from .sheet import Block, html_of, markdown_of
 from .tables.beside import PrintedComparison

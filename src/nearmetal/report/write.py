@@ -14,8 +14,8 @@ from ..samplers import costs_in
 from .forms.csv_form import csv_text
 from .forms.latex import latex_text
 from .forms.markdown import markdown_text
-from .page.whole import Context, page_html
-from .seen import RecordIndex
+from .page.document import Context, page_html
+from .record_index import RecordIndex
 from .sheet import markdown_of
 from .tables.inside import inside_of
 from .tables.swept import event_leaves

@@ -34,7 +34,7 @@ from ..host import Host, Process
 from ..host.processes.held import await_ends, await_reaped, holding, holding_root, signal_all
 from ..lifecycle import CopyRound, Method, Phase, PhaseTimes
 from ..model.change import replace
-from .around import NOTHING, Around
+from .event_hooks import NOTHING, Around
 from .pace import PhaseTimer, behind, ignore, pace
 from .progress import ProgramProgress
 from .verified import LEAST_PASSES, Restored, VerifiedProgram, keeper, require_right

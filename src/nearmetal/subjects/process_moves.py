@@ -13,7 +13,6 @@ from ..network.build import Network
 from ..node.arms.starting import seated_request
 from ..node.criu import find_criu
 from ..node.trial import Trial
-from .around import SeatChange
 from .checkpoint import (
     checkpoint_and_restore,
     facts_of,
@@ -23,6 +22,7 @@ from .checkpoint import (
     restart_job,
     total_row,
 )
+from .event_hooks import SeatChange
 from .event_rows import event_row, slowdown_rows
 from .guest_jobs import move_guests_of_job
 from .tcp_job import job_network, port_of

@@ -34,8 +34,8 @@ from ..node.arms.starting import with_memory
 from ..node.criu import find_criu
 from ..node.guests import keep_consoles
 from ..node.trial import Trial
-from .around import SeatChange
 from .checkpoint import CheckpointRestore, facts_of, prepared, program_facts, require_criu, total_row
+from .event_hooks import SeatChange
 from .event_rows import event_row, reported, slowdown_rows, with_steps
 from .tcp_job import (
     JobView,

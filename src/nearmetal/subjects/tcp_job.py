@@ -25,7 +25,7 @@ from ..network.shapes import port
 from ..node.arms.starting import seated_request
 from ..node.links import node_links
 from ..node.trial import Trial
-from .around import SeatPort
+from .event_hooks import SeatPort
 from .pace import Mark, behind, pace
 from .probing import await_words, interrupt
 

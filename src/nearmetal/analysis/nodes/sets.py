@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ...model.node_results import SetEvidence
 from ...model.plan import nodes_of_block
-from .unlike import Rows, by_block, ratio_of, shift_of
+from .outliers import Rows, by_block, ratio_of, shift_of
 
 SHARE = 0.5
 """Share of alpha for all machines, and share for all links."""

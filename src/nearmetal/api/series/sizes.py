@@ -48,7 +48,7 @@ def _chosen(
     """Return the study of a part with its chosen sizes, and a text about the choice. If there is nothing to
     choose from, return the study unchanged, and the reason."""
     from ...analysis.papers.sizes import choose, printed_shares, wanted_shares, with_sizes
-    from ...report.seen import RecordIndex
+    from ...report.record_index import RecordIndex
     from ...report.tables.profile import computation_shares
 
     try:

@@ -10,7 +10,7 @@ from ...host.facts.provenance import cpu_summary
 from ...model.record import JsonValue
 from ...model.sweep import sweeps
 from ...report.forms.json_form import json_form
-from ...report.seen import RecordIndex
+from ...report.record_index import RecordIndex
 from ...report.tables.answer import absent_environments
 from ...report.tables.cells import question_text
 from ...report.tables.inside import inside_of

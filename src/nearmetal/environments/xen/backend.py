@@ -34,7 +34,7 @@ from . import config as xen_config
 from .disk import FILES, disks_made
 from .dom0 import Dom0Access, reached, visited
 from .guest import XenInstance, set_cpu_use, settings_of
-from .kept import kept_names, remove_named
+from .leftovers import kept_names, remove_named
 from .line import PORT, Line, answered, console_read, line_of, random_mac
 from .migrate import METHODS, migrated, unmovable
 from .nested import nested

@@ -11,7 +11,7 @@ from typing import TypeVar
 import altair as alt
 
 from ...model.result import Cell, Interval, NoiseFloor, TimePart
-from ..seen import RecordIndex
+from ..record_index import RecordIndex
 from ..tables.cells import bounded, margin_text, metric_label
 from ..tables.roofs import roof_text
 from ..text import one_line, thin

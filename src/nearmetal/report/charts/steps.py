@@ -12,7 +12,7 @@ import altair as alt
 from ...model.record import STEP
 from ...model.study import Study
 from ...units import show
-from ..seen import RecordIndex
+from ..record_index import RecordIndex
 from ..text import one_line, plural
 from .chart import Chart, Palette, Row, guest_sentences
 from .parts import colour_and_shape, data, layered, names_y, short, tips

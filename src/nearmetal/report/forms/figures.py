@@ -14,7 +14,7 @@ from ..charts.chart import FILE, Chart
 from ..charts.drawing import pdf_of, png_of, svg
 from ..charts.lines import lines_charts
 from ..page.curves import curve_figures, swept_figures
-from ..seen import RecordIndex
+from ..record_index import RecordIndex
 from ..text import slug
 
 

@@ -12,7 +12,7 @@ from ...plan import MOST_SLICES, kalibera_jones_plan
 from ...units import show_clock, show_effect
 from ..charts.cells import charts_of
 from ..charts.chart import Chart
-from ..seen import ArmReports, CounterLine, RecordIndex, facts_texts, pages_text, share_text
+from ..record_index import ArmReports, CounterLine, RecordIndex, facts_texts, pages_text, share_text
 from ..tables.cells import Entry, bounded, cause_sentence, difference_text, margin_text, value_text
 from ..tables.roofs import roof_text, share_figure
 from ..text import one_line, plural, tight

@@ -11,7 +11,7 @@ from ...model.result import Analysis, Cell, Verdict
 from ...model.study import Study
 from ...units import show_clock
 from ..charts.cells import floor
-from ..seen import ArmReports, RecordIndex, share_text
+from ..record_index import ArmReports, RecordIndex, share_text
 from ..tables.cells import (
     ArmLabel,
     ComparisonGroup,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...model.record import TrialRecord
 from ...model.result import Analysis, Cell, NetworkTrouble
 from ...units import show
-from ..seen import RecordIndex
+from ..record_index import RecordIndex
 from ..tables.cells import metric_label
 from ..text import one_line
 from .markup import Markup, join, table, tag

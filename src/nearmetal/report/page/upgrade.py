@@ -9,9 +9,9 @@ from ..tables import upgrade as words
 from ..tables.cells import verdict_text
 from ..tables.upgrade import Upgrade, UpgradeRow
 from ..text import tight
+from .document import Drawings, framed
 from .markup import Markup, join, table, tag
 from .sections import CHIP
-from .whole import Drawings, framed
 
 WIDTH, HEIGHT = 240, 22
 """Width and height of the drawing in one row, in pixels."""

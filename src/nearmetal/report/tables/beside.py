@@ -16,7 +16,7 @@ from ...model.result import Analysis, Cell, Interval
 from ...model.study import Study
 from ...published import PHASES
 from ...units import show, show_effect
-from ..seen import RecordIndex
+from ..record_index import RecordIndex
 from ..sheet import Grid
 from ..text import one_line
 from .cells import bounded, has_interval

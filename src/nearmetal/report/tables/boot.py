@@ -11,7 +11,7 @@ from ...model.record import STEP, JsonValue, TrialRecord, section
 from ...model.study import Study
 from ...published import paper_keys, published
 from ...study_file.environments.backends import capabilities_of
-from ..seen import RecordIndex
+from ..record_index import RecordIndex
 from ..sheet import Block, Grid, Leaf, Words
 from ..text import one_line
 from .cells import side

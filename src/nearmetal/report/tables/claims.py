@@ -16,7 +16,7 @@ from ...model.result import Analysis, Cell, Verdict
 from ...model.series import Part
 from ...model.study import Arm, Study
 from ...units import show_effect
-from ..seen import RecordIndex
+from ..record_index import RecordIndex
 from ..sheet import Grid
 from ..text import one_line
 from .beside import WHOLE, end_or_none

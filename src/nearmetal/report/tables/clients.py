@@ -9,7 +9,7 @@ from statistics import median
 from ...model.record import JsonValue
 from ...model.study import Study
 from ...units import show
-from ..seen import RecordIndex
+from ..record_index import RecordIndex
 from ..sheet import Grid
 from .cells import side
 

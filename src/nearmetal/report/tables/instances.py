@@ -10,7 +10,7 @@ from ...model.record import JsonValue
 from ...model.study import Study
 from ...records.json_files import to_json
 from ...units import show
-from ..seen import RecordIndex
+from ..record_index import RecordIndex
 from ..sheet import Block, Grid, Words
 from ..text import one_line, plural
 from .cells import side

@@ -15,7 +15,7 @@ from ...model.result import Analysis, Cell, Interval
 from ...model.study import Study
 from ...records.json_files import finite
 from ...units import show, show_effect
-from ..seen import RecordIndex
+from ..record_index import RecordIndex
 from ..sheet import Grid
 from ..text import one_line
 from .cells import has_interval, side

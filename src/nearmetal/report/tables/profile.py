@@ -10,7 +10,7 @@ from statistics import fmean, median
 from ...model.workloads.profile import RankProfile, calls_together
 from ...units import show
 from ...workloads.kernels.registry import workload_title
-from ..seen import RecordIndex
+from ..record_index import RecordIndex
 
 Ranks = Sequence[RankProfile]
 

@@ -15,7 +15,7 @@ from ...model.study import Arm, Study
 from ...model.sweep import Sweep, sweeps
 from ...records.json_files import finite
 from ...units import show
-from ..seen import RecordIndex
+from ..record_index import RecordIndex
 from ..text import one_line, plural
 
 _UNITS: Mapping[str, str] = {

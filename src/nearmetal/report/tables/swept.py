@@ -11,7 +11,7 @@ from ...model.study import Study
 from ...units import show
 from ..charts.chart import LinesFigure
 from ..page.curves import swept_figures
-from ..seen import RecordIndex
+from ..record_index import RecordIndex
 from ..sheet import Block, Grid, Leaf, Words
 from ..text import one_line
 from .boot import boot_leaf

@@ -16,7 +16,7 @@ from ...model.record import JsonValue
 from ...model.study import Study
 from ...units import show
 from ...workloads.kernels.registry import counts_operations
-from ..seen import RecordIndex
+from ..record_index import RecordIndex
 from ..sheet import Grid
 from .cells import side
 

@@ -33,7 +33,7 @@ from ...node.node import Node
 from ...node.progress import Progress
 from ...records.disk import write_file
 from ...workloads.applications.hpc_challenge.blas import Blas, package
-from ..once import run_once
+from ..kernel_run import run_once
 from .dgemm import measure_dgemm
 from .disk import by_fio
 from .socket import by_sockets

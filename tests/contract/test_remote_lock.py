@@ -14,8 +14,8 @@ from nearmetal.errors import BusyError, RunError
 from nearmetal.host import LocalHost, lock
 from nearmetal.host.leftovers import wanted_names
 from nearmetal.host.lock import RunInfo, living_runs, machine_lock, parse_runs
-from nearmetal.node import lock_there
-from nearmetal.node.lock_there import entered
+from nearmetal.node import remote_lock
+from nearmetal.node.remote_lock import entered
 
 pytestmark = pytest.mark.beside
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.beside
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The lock file, in a directory to which all users may write."""
-    for module in (lock, lock_there):
+    for module in (lock, remote_lock):
         monkeypatch.setattr(module, "SHARED", tmp_path)
     tmp_path.chmod(0o1777)
     return tmp_path / "nearmetal.lock"

@@ -24,7 +24,7 @@ from ..charts.chart import PAGE, Chart
 from ..charts.drawing import parts_of, svg
 from ..charts.engine import drawing_thread
 from ..charts.steps import steps_charts
-from ..seen import RecordIndex
+from ..record_index import RecordIndex
 from ..sheet import Block, Leaf, html_of
 from ..tables.answer import absent_environments
 from ..tables.cells import question_text, side

@@ -14,8 +14,8 @@ from nearmetal.environments.guests.needs import VIRTIOFSD, find_virtiofsd
 from nearmetal.errors import UnavailableError
 from nearmetal.images import Image
 from nearmetal.images.forms import Form
-from nearmetal.node import own_suite
-from nearmetal.node.own_suite import OWN_SUITE, root_of_own_suite
+from nearmetal.node import host_suite
+from nearmetal.node.host_suite import OWN_SUITE, root_of_own_suite
 from nearmetal.testing.fake_host import FakeHost
 
 LACKS_IT = FakeHost(missing=("virtiofsd", *VIRTIOFSD))
@@ -60,8 +60,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         calls.append(f"form {form.value}")
         return tmp_path / "root.erofs"
 
-    monkeypatch.setattr(own_suite, "build", build)
-    monkeypatch.setattr(own_suite, "in_form", in_form)
+    monkeypatch.setattr(host_suite, "build", build)
+    monkeypatch.setattr(host_suite, "in_form", in_form)
     return calls
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nearmetal.run.once import KernelResult, MetricValue, rank_cpus
+from nearmetal.run.kernel_run import KernelResult, MetricValue, rank_cpus
 
 CG = KernelResult(
     kernel="cg",

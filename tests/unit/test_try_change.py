@@ -26,7 +26,7 @@ from nearmetal.model.study import (
     Transport,
 )
 from nearmetal.report.tables.cells import cause_text, next_steps
-from nearmetal.run.adhoc.trying import answer, chosen, triable, try_study
+from nearmetal.run.adhoc.try_change import answer, chosen, triable, try_study
 from nearmetal.study_file import dump_study, load_text
 
 PLACE = Placement(name="one", instances=1, tasks=2, pinning=Pinning.INSTANCE)

@@ -23,7 +23,7 @@ from .measuring import changed, finish, measure, order_of
 if TYPE_CHECKING:
     from ...api.results import Results
     from ...model.result import Cell
-    from ...run.adhoc.trying import TryResult
+    from ...run.adhoc.try_change import TryResult
 
 
 @with_run_options(
@@ -40,7 +40,7 @@ def try_(
     *,
     options: RunOptions,
 ) -> int:
-    from ...run.adhoc.trying import answer, chosen, suggestion_of, try_study
+    from ...run.adhoc.try_change import answer, chosen, suggestion_of, try_study
 
     found = open_results(directory, options.results, complain)
     first = analysed(found, quiet=options.json)
