@@ -23,7 +23,7 @@ from nearmetal.model.series_file import SeriesFiles
 from nearmetal.model.study import Attachment, Better, KernelWorkload, NodeLink, Study, Transport
 from nearmetal.model.workloads.profile import RankProfile
 from nearmetal.plan import make_plan
-from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
+from nearmetal.plan.narrowing import MachineOffer, Substitute, narrow
 from nearmetal.published import published
 from nearmetal.records import SeriesDirectory
 from nearmetal.report.page.rank_curves import rank_figures
@@ -62,7 +62,10 @@ def series(
     offer = MachineOffer(
         cpus=tuple(range(cpus)),
         cores=cpus,
-        stand_ins={"lxc": StandIn(backend="namespaces"), "qemu": StandIn(backend="qemu", own_kernel=True)},
+        stand_ins={
+            "lxc": Substitute(backend="namespaces"),
+            "qemu": Substitute(backend="qemu", own_kernel=True),
+        },
         lacking={a: replace(NO_CARD, what=a.value) for a in lacking},
     )
     return narrow(files(scale), offer, seed=7, max_time=900.0, only=only)

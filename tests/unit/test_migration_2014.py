@@ -26,7 +26,7 @@ from nearmetal.model.study import Attachment, Better, EventSubject, KernelWorklo
 from nearmetal.model.sweep import sweeps
 from nearmetal.model.workloads.event import Extent
 from nearmetal.plan import make_plan
-from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
+from nearmetal.plan.narrowing import MachineOffer, Substitute, narrow
 from nearmetal.published import published
 from nearmetal.report.series import PartResult, series_json, series_text
 from nearmetal.report.series_page import write_series
@@ -54,8 +54,8 @@ def series(cpus: int, *, scale: Scale = Scale.SMALL, card: bool = False, rdma: b
         cpus=tuple(range(cpus)),
         cores=cpus,
         stand_ins={
-            "qemu": StandIn(backend="qemu", own_kernel=True),
-            "runc": StandIn(backend="runc"),
+            "qemu": Substitute(backend="qemu", own_kernel=True),
+            "runc": Substitute(backend="runc"),
         },
         lacking={} if card else {Attachment.SRIOV: NO_CARD},
         cards=("ib0",) if card else (),
@@ -194,8 +194,8 @@ def test_a_machine_without_guests_still_moves_processes() -> None:
         cpus=(0, 1),
         cores=2,
         stand_ins={
-            "qemu": StandIn(backend=None, reason="no QEMU", remedy="install it"),
-            "runc": StandIn(backend="runc"),
+            "qemu": Substitute(backend=None, reason="no QEMU", remedy="install it"),
+            "runc": Substitute(backend="runc"),
         },
         lacking={Attachment.SRIOV: NO_CARD},
         unusable={"rdma": NO_RDMA},

@@ -22,7 +22,7 @@ from nearmetal.model.series_file import SeriesFiles
 from nearmetal.model.study import Better, Study
 from nearmetal.node.survey.accelerator import foreseen_accelerators
 from nearmetal.plan import FIXED_FROM, make_plan
-from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
+from nearmetal.plan.narrowing import MachineOffer, Substitute, narrow
 from nearmetal.published import published
 from nearmetal.report.charts.chart import PAGE
 from nearmetal.report.charts.series import relative
@@ -42,8 +42,8 @@ NAME = "paravirtualization-2006"
 BLOCKS = 12
 VOLUME = "/dev/nearmetal/disk"
 VIRTUAL = {"qemu", "xen"}
-QEMU = StandIn(backend="qemu", own_kernel=True)
-XEN = StandIn(backend="xen", own_kernel=True)
+QEMU = Substitute(backend="qemu", own_kernel=True)
+XEN = Substitute(backend="xen", own_kernel=True)
 
 
 def files(scale: Scale = Scale.SMALL) -> SeriesFiles:
@@ -53,7 +53,7 @@ def files(scale: Scale = Scale.SMALL) -> SeriesFiles:
 
 
 def series(
-    stand_in: StandIn = QEMU,
+    stand_in: Substitute = QEMU,
     *,
     cores: int = 2,
     scale: Scale = Scale.SMALL,
@@ -71,8 +71,12 @@ def series(
 
 @pytest.mark.parametrize("scale", Scale)
 @pytest.mark.parametrize("cores", [1, 2, 16])
-@pytest.mark.parametrize("stand_in", [QEMU, XEN, StandIn(backend="namespaces")], ids=lambda s: str(s.backend))
-def test_every_part_is_a_study_that_its_own_file_holds(scale: Scale, cores: int, stand_in: StandIn) -> None:
+@pytest.mark.parametrize(
+    "stand_in", [QEMU, XEN, Substitute(backend="namespaces")], ids=lambda s: str(s.backend)
+)
+def test_every_part_is_a_study_that_its_own_file_holds(
+    scale: Scale, cores: int, stand_in: Substitute
+) -> None:
     known = replace(catalog(), no_image=lambda _name, _own, _file: None)
     made = series(stand_in, cores=cores, scale=scale, devices=frozenset({VOLUME}))
     for p in made.parts:

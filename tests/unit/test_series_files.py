@@ -19,7 +19,7 @@ from nearmetal.errors import StudyError, UnavailableError, UsageError
 from nearmetal.model.series import Figure, Omission, Scale
 from nearmetal.model.series_file import RankChoice, SeriesFiles
 from nearmetal.model.study import Attachment
-from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
+from nearmetal.plan.narrowing import MachineOffer, Substitute, narrow
 from nearmetal.published import published
 from nearmetal.records import ResultsDirectory, SeriesDirectory
 from nearmetal.report.series import PartResult, series_text
@@ -104,7 +104,7 @@ def read(here: Path) -> SeriesFiles:
 
 
 def offer(cores: int = 2) -> MachineOffer:
-    stand_ins = {"lxc": StandIn(backend="namespaces")}
+    stand_ins = {"lxc": Substitute(backend="namespaces")}
     return MachineOffer(cpus=tuple(range(cores)), cores=cores, stand_ins=stand_ins)
 
 
@@ -381,7 +381,7 @@ def test_every_part_and_claim_of_a_built_in_study_has_its_arms(name: str, scale:
     found = find_series(name)
     assert found is not None
     files = read_series(found, scale=scale, seed=1)
-    first = {b: StandIn(backend=p[0], own_kernel=True) for b, p in files.head.narrow.backends.items()}
+    first = {b: Substitute(backend=p[0], own_kernel=True) for b, p in files.head.narrow.backends.items()}
     here = replace(
         offer(cores),
         stand_ins=first,
@@ -437,7 +437,7 @@ def test_what_cannot_be_built_is_left_out_with_reason_and_remedy(tmp_path: Path)
 
 def test_parts_without_a_backend_are_absent_and_a_series_without_parts_does_not_run(tmp_path: Path) -> None:
     files = read(written(tmp_path))
-    nothing = StandIn(backend=None, reason="no lxc-start", remedy="apt install lxc")
+    nothing = Substitute(backend=None, reason="no lxc-start", remedy="apt install lxc")
     none = replace(offer(), stand_ins={"lxc": nothing})
     cpu = narrow(files, none, seed=1, max_time=1.0).parts[0]
     assert cpu.study is None and cpu.absent == "no lxc-start"

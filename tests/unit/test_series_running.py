@@ -296,7 +296,7 @@ def test_another_backend_needs_a_list_in_the_series_file(tmp_path: Path) -> None
 def test_a_note_is_shown_once_for_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
     told: set[str] = set()
     for _part in range(2):
-        with View(told=told) as view:
+        with View(shown=told) as view:
             view.note("guests are emulated")
     with View() as view:
         view.note("guests are emulated")

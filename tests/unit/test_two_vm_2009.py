@@ -30,7 +30,7 @@ from nearmetal.model.study import ApplicationWorkload, Better, Study
 from nearmetal.node.machine import Hardware
 from nearmetal.node.survey.programs import place_of
 from nearmetal.plan import make_plan
-from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
+from nearmetal.plan.narrowing import MachineOffer, Substitute, narrow
 from nearmetal.published import published
 from nearmetal.report import series_page
 from nearmetal.report.record_index import RecordIndex
@@ -70,7 +70,7 @@ def offer(cpus: tuple[int, ...], backend: str, own: BackendSettings | None = Non
     return MachineOffer(
         cpus=cpus,
         cores=len(cpus),
-        stand_ins={"qemu": StandIn(backend=backend, own_kernel=backend in virtual, settings=own)},
+        stand_ins={"qemu": Substitute(backend=backend, own_kernel=backend in virtual, settings=own)},
         programs=frozenset({"lmp"}),
         own_kernel=lambda name: name in virtual,
     )

@@ -25,7 +25,7 @@ from nearmetal.model.scope import Scope
 from nearmetal.model.series import Scale, Series
 from nearmetal.model.study import Better
 from nearmetal.plan import FIXED_FROM, make_plan
-from nearmetal.plan.narrowing import MachineOffer, StandIn, narrow
+from nearmetal.plan.narrowing import MachineOffer, Substitute, narrow
 from nearmetal.published import published, read
 from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.series import PartResult, series_json, series_text
@@ -54,7 +54,7 @@ def series(cpus: int = 2, scale: Scale = Scale.SMALL) -> Series:
     found = find_series(NAME)
     assert found is not None
     offer = MachineOffer(
-        cpus=tuple(range(cpus)), cores=cpus, stand_ins={"qemu": StandIn(backend="qemu", own_kernel=True)}
+        cpus=tuple(range(cpus)), cores=cpus, stand_ins={"qemu": Substitute(backend="qemu", own_kernel=True)}
     )
     return narrow(read_series(found, scale=scale, seed=7), offer, seed=7, max_time=3600.0)
 

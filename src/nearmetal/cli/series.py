@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 def run_series(found: RequestedSeries, options: RunOptions) -> int:
     """Run a study in parts and show its result, or with --dry-run its plan. Returns the exit code."""
-    with View(quiet=options.json, told=set()) as view:
+    with View(quiet=options.json, shown=set()) as view:
         machine, series = series_here(found, view)
         if options.dry_run:
             series = checked_series(series, machine, view, require_kvm=options.require_kvm)
@@ -59,7 +59,7 @@ def resume_series(directory: SeriesDirectory, options: RunOptions) -> int:
     """Resume a study in parts and show its result, or with --dry-run its plan. Returns the exit code."""
     series = frozen_series(directory)
     seconds = duration(options.time) or series.max_time
-    with View(quiet=options.json, told=set()) as view:
+    with View(quiet=options.json, shown=set()) as view:
         if options.dry_run:
             series, begun = checked_rest(directory, series, view, seconds=seconds)
         else:
@@ -84,8 +84,8 @@ def _starter(machine: Machine, options: RunOptions, *, resuming: bool) -> Start:
 
 
 def _views(options: RunOptions) -> Open:
-    told: set[str] = set()  # every part has the same notes on the machine
-    return lambda: View(quiet=options.json, told=told)
+    shown: set[str] = set()  # every part has the same notes on the machine
+    return lambda: View(quiet=options.json, shown=shown)
 
 
 def measure_parts(

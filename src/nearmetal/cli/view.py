@@ -90,15 +90,15 @@ class View:
     live display is removed in any case."""
 
     def __init__(
-        self, stream: TextIO | None = None, *, quiet: bool = False, told: set[str] | None = None
+        self, stream: TextIO | None = None, *, quiet: bool = False, shown: set[str] | None = None
     ) -> None:
         """Write to a stream; None for standard error.
 
         quiet: show notes only.
-        told: notes that are not shown again. Views of consecutive runs share one set, to which each adds its
+        shown: notes that are not shown again. Views of consecutive runs share one set, to which each adds its
             notes. None: show every note.
         """
-        self._told = told
+        self._shown = shown
         self._stream = stream or sys.stderr
         self._quiet = quiet
         self._live: Live | None = None
@@ -132,10 +132,10 @@ class View:
             self._say(f"… {text}")
 
     def note(self, text: str) -> None:
-        if self._told is not None:
-            if text in self._told:
+        if self._shown is not None:
+            if text in self._shown:
                 return
-            self._told.add(text)
+            self._shown.add(text)
         if self._live is not None:
             from rich.text import Text
 

@@ -117,7 +117,7 @@ _TABLE = matching(
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotAsked:
+class ExcludedQuestion:
     """A question that belongs to a part but that no study file can ask, with the reason.
 
     name: the question.
@@ -172,9 +172,9 @@ class PartEntry:
         " its share of computation is nearest that in the published table are used when this part begins",
         "sizes",
     )
-    not_asked: tuple[NotAsked, ...] = key_or(
+    not_asked: tuple[ExcludedQuestion, ...] = key_or(
         (),
-        Named(NotAsked),
+        Named(ExcludedQuestion),
         "what belongs to the part and no study file can ask; it is named among what is left out",
         {"a pool of jobs": {"reason": "it needs a batch system"}},
     )

@@ -197,9 +197,9 @@ def _require_unanswered(name: str, attachment: Attachment, ends: Ends, machines:
     if attachment is Attachment.VXLAN:
         return
     routed = attachment is Attachment.VETH_ROUTED
-    asked = [address.ip for address in (ends.below if routed else ends.inner)[: len(machines)]]
+    probed = [address.ip for address in (ends.below if routed else ends.inner)[: len(machines)]]
     netns = f"{namespaces.NETNS_DIRECTORY}/{name}{'-router' if routed else ''}"
-    require_unanswered(netns, SEAT, asked, machines[0], attachment)
+    require_unanswered(netns, SEAT, probed, machines[0], attachment)
 
 
 def make_seat(

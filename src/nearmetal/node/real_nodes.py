@@ -245,8 +245,8 @@ def real_nodes(
     Raises UsageError if the inventory has too few nodes, BusyError if another run measures on one, and
     UnavailableError, which names the node, if one cannot be used.
     """
-    asked = study.design.nodes
-    if asked is None:
+    requested = study.design.nodes
+    if requested is None:
         yield None
         return
     rules = scratch / "variables"
@@ -254,7 +254,7 @@ def real_nodes(
     rules.write_bytes(
         variable_rules(os.environ, {name: value for w in study.commands for name, value in w.env.items()})
     )
-    config, chosen = _chosen(machine.host, asked, study)
+    config, chosen = _chosen(machine.host, requested, study)
     with ExitStack() as stack:
         opened = []
         for number, entry in enumerate(chosen):
@@ -277,13 +277,15 @@ def real_nodes(
                 f"two nodes have the host name {max(names, key=names.count)}",
                 remedy="name each machine once, and give each a host name of its own",
             )
-        _require_cpus(study, asked, opened)
-        hub, *reached = reached_by(machine.host, asked.interface, [(node.name, node.host) for node in opened])
+        _require_cpus(study, requested, opened)
+        hub, *reached = reached_by(
+            machine.host, requested.interface, [(node.name, node.host) for node in opened]
+        )
         networks = stack.enter_context(real_networks(study, label, hub, reached))
         yield NodeSet(
             nodes=tuple(opened),
             placed={arm.name: arm.placement.nodes for arm in study.arms()},
-            interface=asked.interface,
+            interface=requested.interface,
             hub_interface=hub.interface,
             hub_address=hub.address,
             networks=networks,
@@ -303,24 +305,24 @@ def variable_rules(environment: Mapping[str, str], own: Mapping[str, str]) -> by
     return b"".join(os.fsencode(rule) + b"\0" for rule in rules)
 
 
-def _chosen(host: Host, asked: RealNodes, study: Study) -> tuple[str | None, tuple[InventoryNode, ...]]:
+def _chosen(host: Host, requested: RealNodes, study: Study) -> tuple[str | None, tuple[InventoryNode, ...]]:
     """Return the file for ssh -F, and the nodes that the placements use."""
-    inventory = load_inventory(asked.inventory, host)
+    inventory = load_inventory(requested.inventory, host)
     known = {node.name: node for node in inventory.nodes}
-    for name in asked.names:
+    for name in requested.names:
         if name not in known:
             raise UsageError(
                 f"design.nodes: the inventory has no node {name}",
-                where=asked.inventory,
+                where=requested.inventory,
                 remedy=f"names: some of {', '.join(list(known)[:8])}",
             )
-    names = asked.names or tuple(known)
+    names = requested.names or tuple(known)
     wanted = max(p.nodes for p in study.placements)
     if len(names) < wanted:
         raise UsageError(
-            f"a placement needs {wanted} nodes, and design.nodes has {len(names)}", where=asked.inventory
+            f"a placement needs {wanted} nodes, and design.nodes has {len(names)}", where=requested.inventory
         )
-    used = names if asked.draw else names[:wanted]
+    used = names if requested.draw else names[:wanted]
     return inventory.ssh_config, tuple(known[name] for name in used)
 
 
@@ -419,10 +421,10 @@ def _require_alike(machine: Machine, there: SshHost) -> None:
         )
 
 
-def _require_cpus(study: Study, asked: RealNodes, nodes: Sequence[RealNode]) -> None:
+def _require_cpus(study: Study, requested: RealNodes, nodes: Sequence[RealNode]) -> None:
     for place in study.placements:
         needed = place.instances * place.tasks
-        for node in nodes if asked.draw else nodes[: place.nodes]:
+        for node in nodes if requested.draw else nodes[: place.nodes]:
             if needed > len(node.cpus) and not place.oversubscribe:
                 raise UnavailableError(
                     f"placement {place.name} has {needed} ranks on each node, and {node.name} gives "

@@ -19,7 +19,7 @@ _EVERY = "every placement"
 
 
 @dataclass(frozen=True, kw_only=True)
-class StandIn:
+class Substitute:
     """The backend that replaces a backend named in the study files of a series.
 
     backend: the first backend of the series' list (Narrowing.backends) that works on this machine; None if
@@ -56,7 +56,7 @@ class MachineOffer:
 
     cpus: tuple[int, ...]
     cores: int
-    stand_ins: Mapping[str, StandIn] = field(default_factory=dict)
+    stand_ins: Mapping[str, Substitute] = field(default_factory=dict)
     lacking: Mapping[Attachment, Omission] = field(default_factory=dict)
     cards: tuple[str, ...] = ()
     unusable: Mapping[str, Omission] = field(default_factory=dict)
@@ -209,7 +209,7 @@ def _boots(e: Environment, offer: MachineOffer) -> bool:
     return chosen.own_kernel if chosen is not None else offer.own_kernel(e.backend)
 
 
-def _by(e: Environment, chosen: StandIn, name: str, contained: bool) -> Environment:
+def _by(e: Environment, chosen: Substitute, name: str, contained: bool) -> Environment:
     """Return the environment with another backend and a new name.
 
     contained: whether containers replace guests. A container gets the memory of the guest as its limit.

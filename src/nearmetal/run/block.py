@@ -82,8 +82,8 @@ def run_block(
 
 def _with_machines(node: Node, number: int) -> Node:
     """Return the node with its machines in the order in which block `number` uses them."""
-    asked = node.study.design.nodes
-    if node.real is None or asked is None or not asked.draw:
+    named = node.study.design.nodes
+    if node.real is None or named is None or not named.draw:
         return node
     names = [machine.name for machine in node.real.nodes]
     # The rehearsal runs on the machines of the first block.

@@ -25,7 +25,7 @@ from ..node.survey.attachments import NEEDS_CARD, try_networks
 from ..node.survey.available import asks_for_moves
 from ..node.survey.programs import find_on, install_line, lacking, two_ranks
 from ..plan import FIXED_FROM
-from ..plan.narrowing import MachineOffer, StandIn, devices_of
+from ..plan.narrowing import MachineOffer, Substitute, devices_of
 from ..subjects.registry import without_unable
 from ..workloads.applications.registry import application, choices
 from .estimate import RunEstimate
@@ -112,7 +112,7 @@ def _preferred(files: SeriesFiles, backend: str | None) -> Mapping[str, tuple[st
     return dict.fromkeys(files.head.narrow.backends, (backend,))
 
 
-def _stand_in(preferred: tuple[str, ...], machine: Machine, progress: Progress, *, moves: bool) -> StandIn:
+def _stand_in(preferred: tuple[str, ...], machine: Machine, progress: Progress, *, moves: bool) -> Substitute:
     """Test backends in their order, and return the first that works, or why none does.
 
     moves: whether a part asks for moves or checkpoints.
@@ -125,7 +125,7 @@ def _stand_in(preferred: tuple[str, ...], machine: Machine, progress: Progress, 
         if isinstance(answer, Unavailable):
             refused.append((name, answer))
             continue
-        return StandIn(
+        return Substitute(
             backend=name,
             own_kernel=backend.capabilities.virtual,
             settings=backend.settings_here(machine.host) if isinstance(backend, Tuned) else None,
@@ -135,7 +135,7 @@ def _stand_in(preferred: tuple[str, ...], machine: Machine, progress: Progress, 
                 *(f"{name}: {note}." for note in (*answer.notes, *(answer.of_moves if moves else ()))),
             ),
         )
-    return StandIn(
+    return Substitute(
         backend=None,
         reason="; ".join(f"{other} does not work here: {why.reason}" for other, why in refused),
         remedy="; or ".join(f"for {other}: {why.remedy}" for other, why in refused)
@@ -143,7 +143,7 @@ def _stand_in(preferred: tuple[str, ...], machine: Machine, progress: Progress, 
     )
 
 
-def _assumed(preferred: tuple[str, ...], host: Host) -> StandIn:
+def _assumed(preferred: tuple[str, ...], host: Host) -> Substitute:
     """Return the first backend that is not known to fail here, without starting anything; the last backend if
     all others are known to fail."""
     refused: dict[str, str] = {}
@@ -159,7 +159,7 @@ def _assumed(preferred: tuple[str, ...], host: Host) -> StandIn:
     note = f"{_instances(name)} by {name}"
     note += f" where it works here, else by {' or '.join(others)}: the run finds out." if others else "."
     notes = (note, *(f"Not by {other}: {why}." for other, why in refused.items()))
-    return StandIn(backend=name, own_kernel=_own_kernel(name), notes=notes)
+    return Substitute(backend=name, own_kernel=_own_kernel(name), notes=notes)
 
 
 def _instances(backend: str) -> str:

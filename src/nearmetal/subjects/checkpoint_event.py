@@ -34,7 +34,7 @@ from ..host import Host, Process
 from ..host.processes.held import await_ends, await_reaped, holding, holding_root, signal_all
 from ..lifecycle import CopyRound, Method, Phase, PhaseTimes
 from ..model.change import replace
-from .event_hooks import NOTHING, Around
+from .event_hooks import NO_HOOKS, EventHooks
 from .pace import PhaseTimer, behind, ignore, pace
 from .progress import ProgramProgress
 from .verified import LEAST_PASSES, Restored, VerifiedProgram, keeper, require_right
@@ -83,7 +83,7 @@ class CheckpointEvent:
     limit: float = LIMIT
     notify: Callable[[Phase], None] = ignore
     program: VerifiedProgram | None = None
-    around: Around = NOTHING
+    around: EventHooks = NO_HOOKS
 
     def run(self) -> Restored:
         """Checkpoint and restore the instance once.

@@ -14,7 +14,7 @@ from ..model.change import replace
 SECONDS = 30.0
 
 
-class Around:
+class EventHooks:
     """Hooks that checkpoint_event.CheckpointEvent calls. In this base class they do nothing.
 
     They are called in the order in which they are written here. If the destination can be prepared only after
@@ -47,7 +47,7 @@ class Around:
         """
 
 
-NOTHING = Around()
+NO_HOOKS = EventHooks()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class SeatPort:
 
 
 @dataclass(kw_only=True)
-class SeatChange(Around):
+class SeatChange(EventHooks):
     """Moves an instance from one seat to another. The instance keeps its MAC and IP addresses.
 
     The instance is cut off from the network before it stops, and connected again only when its TCP

@@ -26,7 +26,7 @@ LEAST_MEMORY = 48 * MIB
 #: Largest MTU by network card, in bytes: max_mtu of Linux's drivers e1000 and 8139cp.
 _MOST_MTU = {Nic.E1000: 16110, Nic.RTL8139: 4096}
 
-Found = Iterator[tuple[Path, str]]
+Mistakes = Iterator[tuple[Path, str]]
 """Mistakes, as pairs (path of the key, message)."""
 
 
@@ -53,7 +53,7 @@ def check_guest(section: Environment, found: Located) -> None:
             found.mistake(("guest", key), can.not_of_guest[key], key=True)
 
 
-def _around(section: Environment) -> Found:
+def _around(section: Environment) -> Mistakes:
     """Yield the mistakes in keys outside `guest`: those that an environment with virtual machines cannot
     have."""
     if section.share:
@@ -67,7 +67,7 @@ def _around(section: Environment) -> Found:
         yield ("limits", "memory"), "a guest has the memory that it is given; write guest: memory"
 
 
-def _inside(section: Environment, g: GuestSettings, own: frozenset[str]) -> Found:
+def _inside(section: Environment, g: GuestSettings, own: frozenset[str]) -> Mistakes:
     """Yield the mistakes in `guest`, with paths below it.
 
     own: keys of `guest` that the file has.
@@ -100,7 +100,7 @@ def _inside(section: Environment, g: GuestSettings, own: frozenset[str]) -> Foun
         )
 
 
-def _microvm(section: Environment, g: GuestSettings) -> Found:
+def _microvm(section: Environment, g: GuestSettings) -> Mistakes:
     if g.nic in (Nic.E1000, Nic.RTL8139):
         yield ("nic",), f"{g.nic} is a PCI card, and microvm has no PCI; write nic: virtio"
     if section.image == HOST and g.disk is None:
@@ -112,7 +112,7 @@ def _microvm(section: Environment, g: GuestSettings) -> Found:
         yield ("numa",), "microvm has no NUMA nodes; write machine: q35"
 
 
-def _disks(section: Environment, g: GuestSettings, own: frozenset[str]) -> Found:
+def _disks(section: Environment, g: GuestSettings, own: frozenset[str]) -> Mistakes:
     if g.aio is Aio.NATIVE and g.cache not in (Cache.NONE, Cache.DIRECTSYNC):
         yield ("aio",), "aio native needs cache none or directsync"
     if g.modules is not None and (g.kernel is None or "/" not in g.kernel):
