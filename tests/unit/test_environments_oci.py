@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nearmetal.environments import InstanceRequest, Tools, kept
+from nearmetal.environments import InstanceRequest, Tools, leftovers
 from nearmetal.environments.containers.docker import run_words as docker_words
 from nearmetal.environments.containers.docker_image import look_at, overlays
 from nearmetal.environments.containers.oci import bundle
@@ -184,15 +184,15 @@ class Keeper:
 
 def test_only_labels_of_ours_are_taken_from_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = Keeper()
-    monkeypatch.setattr(kept, "_keepers", lambda: (keeper,))
-    monkeypatch.setattr(kept, "find", lambda prefix, spare: ())
-    found = kept.find_all(LocalHost())
+    monkeypatch.setattr(leftovers, "_keepers", lambda: (keeper,))
+    monkeypatch.setattr(leftovers, "find", lambda prefix, spare: ())
+    found = leftovers.find_all(LocalHost())
     assert [(i.kind, i.name, i.detail) for i in found] == [
         (LeftoverKind.CONTAINER, "nearmetal-0a1b2c-0", "keeper"),
         (LeftoverKind.CONTAINER, "nearmetal-0a1b2c", "keeper"),
     ]
     for item in found:
-        kept.remove_any(LocalHost(), item)
+        leftovers.remove_any(LocalHost(), item)
     assert keeper.names == ["mine"]
 
 
@@ -201,8 +201,8 @@ def test_quiet_search_reads_notes_instead_of_asking_the_daemon(monkeypatch: pyte
         def kept_noted(self, host: Host) -> tuple[str, ...]:
             return ("nearmetal-0a1b2d",)
 
-    monkeypatch.setattr(kept, "_keepers", lambda: (Keeper(), Quiet()))
-    monkeypatch.setattr(kept, "find", lambda prefix, spare: ())
+    monkeypatch.setattr(leftovers, "_keepers", lambda: (Keeper(), Quiet()))
+    monkeypatch.setattr(leftovers, "find", lambda prefix, spare: ())
     both = ["nearmetal-0a1b2c-0", "nearmetal-0a1b2c"]
-    assert [i.name for i in kept.find_all(LocalHost())] == both * 2
-    assert [i.name for i in kept.find_all(LocalHost(), quietly=True)] == [*both, "nearmetal-0a1b2d"]
+    assert [i.name for i in leftovers.find_all(LocalHost())] == both * 2
+    assert [i.name for i in leftovers.find_all(LocalHost(), quietly=True)] == [*both, "nearmetal-0a1b2d"]

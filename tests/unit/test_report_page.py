@@ -28,7 +28,7 @@ from nearmetal.report.charts.cells import floor
 from nearmetal.report.charts.chart import Chart
 from nearmetal.report.charts.engine import drawing_thread
 from nearmetal.report.forms.markdown import markdown_text
-from nearmetal.report.page import sections, whole
+from nearmetal.report.page import document, sections
 from nearmetal.report.page.document import Context, Drawings, page_html
 from nearmetal.report.page.forest import forest
 from nearmetal.report.record_index import RecordIndex
@@ -361,7 +361,7 @@ def test_tcp_trouble_is_shown_where_there_was_any() -> None:
 
 def test_charts_that_wait_are_not_drawn_after_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Chart] = []
-    monkeypatch.setattr(whole, "_drawing", drawn.append)
+    monkeypatch.setattr(document, "_drawing", drawn.append)
     chart, busy = floor(sample.analysis().noise_floor), Event()
     assert chart is not None
     drawing_thread().submit(busy.wait)
