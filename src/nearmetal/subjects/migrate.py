@@ -63,8 +63,11 @@ from .rounds import shuffled
 
 MIGRATE = SubjectFacts(
     name="migrate",
+    doc="a running instance moves to another place",
+    event="a move",
     metrics=("total", "stopped", "downtime", "silence", "unanswered", "slowdown", "sent"),
     quantiles=frozenset({"total", "stopped", "silence"}),
+    plurals={"total": "moves", "stopped": "standstills", "silence": "moves"},
     usual=2,
     keys=MOVING_KEYS,
 )
