@@ -15,7 +15,13 @@ from nearmetal.subjects.contract import Cost, Subject
 from nearmetal.subjects.event_rows import event_row
 from nearmetal.subjects.rounds import rounds
 
-ENDING = SubjectFacts(name="ending", metrics=("ending",), quantiles=frozenset({"ending"}))
+ENDING = SubjectFacts(
+    name="ending",
+    doc="from the request to the end of a command in a running instance",
+    metrics=("ending",),
+    quantiles=frozenset({"ending"}),
+    plurals={"ending": "commands"},
+)
 LIMIT, USUAL = 60.0, 0.01
 
 

@@ -212,7 +212,7 @@ def test_cells_stand_in_the_order_of_the_study() -> None:
 def test_start_has_quantiles_and_others_have_none() -> None:
     a = run(30, {})
     start = cell(a, "box/one", "native/one", "start")
-    assert start.quantiles is not None and start.quantiles.n == 30
+    assert start.quantiles is not None and start.quantiles.n == 30 and start.events == "starts"
     assert start.quantiles.p90 is not None and start.quantiles.p95 is None
     assert start.overhead == pytest.approx(4.0, abs=0.1) and start.difference.centre == pytest.approx(
         0.004, rel=0.05

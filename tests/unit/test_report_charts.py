@@ -102,9 +102,12 @@ def test_captions_say_n_and_unit() -> None:
     cell = next(c for c in sample.analysis().cells if c.workload == "start")
     for chart in charts_of(cell, EMPTY):
         assert "n 39" in chart.caption, chart.kind
-    distribution = ecdf(cell)
+    distribution = ecdf(replace(cell, events="starts"))
     assert distribution is not None and "in µs" in distribution.caption
     assert "Not estimable at this n: p95, p99" in distribution.caption
+    assert distribution.caption.startswith("Share of starts that took at most this long")
+    moved = ecdf(replace(cell, events="moves"))
+    assert moved is not None and moved.caption.startswith("Share of moves that took at most this long")
 
 
 def test_no_number_is_infinite_before_the_first_look() -> None:

@@ -15,6 +15,8 @@ from nearmetal.model.study import (
 )
 from nearmetal.study_file import load_text
 from nearmetal.study_file.catalog import subject_facts, subject_names
+from nearmetal.study_file.explain import explain
+from nearmetal.study_file.sections.workload import _subject_doc
 from nearmetal.subjects.contract import Subject
 from nearmetal.subjects.kernel import Kernels
 from nearmetal.subjects.program import Programs
@@ -45,6 +47,23 @@ def test_subjects_take_turns_in_their_order() -> None:
 def test_a_subject_that_is_not_installed_is_named() -> None:
     with pytest.raises(UsageError, match="no subject 'ending'"):
         subject_of(EventSubject(name="e", facts=SubjectFacts(name="ending", metrics=("m",))))
+
+
+@pytest.mark.parametrize("name", subject_names())
+def test_a_subject_documents_its_event(name: str) -> None:
+    facts = subject_facts(name)
+    assert facts.doc and f"{name}: {facts.doc}" in " ".join(explain().split())
+    assert facts.quantiles == facts.plurals.keys(), "the charts of their times name the events"
+
+
+def test_a_subject_that_does_not_load_is_not_documented(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(name: str) -> SubjectFacts:
+        if name == "exec":
+            raise UsageError("subject 'exec' does not load")
+        return subject_facts(name)
+
+    monkeypatch.setattr("nearmetal.study_file.sections.workload.subject_facts", fails)
+    assert "exec: " not in _subject_doc() and "start: from the request" in _subject_doc()
 
 
 def test_a_study_file_names_no_subject_of_kernels_or_programs() -> None:

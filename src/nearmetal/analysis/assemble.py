@@ -143,6 +143,7 @@ def _questions(study: Study, folded: Folded) -> list[Question]:
     named = max(1, len(comparisons) * len(set(design.primary)))
     rows = _ordered(study, folded.rows)
     quantiles = quantiles_of(study.workloads)
+    plurals = {(w.name, metric): noun for w in study.events for metric, noun in w.facts.plurals.items()}
     twins = sorted({arm for (arm, aa), _ in folded.measured if aa and arm in arms}, key=list(arms).index)
     pairs = [(arm, arm, True) for arm in twins] + [(c.arm, c.baseline, False) for c in comparisons]
     aa_cells = sum(
@@ -164,6 +165,7 @@ def _questions(study: Study, folded: Folded) -> list[Question]:
                     alpha=alpha / named if primary else alpha,
                     exploratory=not primary,
                     quantiles=row[1] in quantiles.get(row[0], ()),
+                    events=plurals.get(row, "events"),
                 )
             )
     return out

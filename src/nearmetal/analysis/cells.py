@@ -38,6 +38,7 @@ class Question:
     alpha: error probability that this cell may use.
     exploratory: whether the cell is outside the named primary metrics.
     quantiles: whether to compute quantiles of the arm's values.
+    events: see Cell.events.
     """
 
     arm: Arm
@@ -48,6 +49,7 @@ class Question:
     alpha: float
     exploratory: bool
     quantiles: bool
+    events: str
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -244,6 +246,7 @@ def _plain(
         values=tuple(paired.env_values.tolist()),
         quantiles=None,
         attribution=None,
+        events=question.events,
     )
 
 

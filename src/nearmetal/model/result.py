@@ -241,6 +241,7 @@ class Cell:
     guest: how a side or its guests are emulated or nested, 'TCG, no KVM: why'; empty if none are.
     guest_of: the environments that `guest` describes.
     nodes: both estimands and each node; None if all blocks ran on one node.
+    events: plural noun of the events whose times are compared, for a chart (SubjectFacts.plurals).
     """
 
     arm: str
@@ -294,6 +295,7 @@ class Cell:
     guest: str = ""
     guest_of: tuple[str, ...] = ()
     nodes: CellNodes | None = None
+    events: str = "events"
 
     @property
     def open(self) -> bool:

@@ -38,7 +38,7 @@ def explain(catalog: Catalog | None = None) -> str:
         ("a program that nearmetal knows", s.ApplicationSection),
         ("a program of your own", s.CommandSection),
         ("NAS benchmarks of your own", s.NpbWorkloadSection),
-        ("an event of the instances", s.EventSection),
+        ("an event of the instances", s.event_section()),
     )
     below = {
         "environments": ["    <name>", *_keys(s.section_of(Environment, every_settings()), "      ")],

@@ -35,7 +35,7 @@ def json_schema(catalog: Catalog) -> Schema:
         s.ApplicationSection,
         s.CommandSection,
         s.NpbWorkloadSection,
-        s.EventSection,
+        s.event_section(),
         design_section(),
     )
     defs = _definitions(models)

@@ -40,8 +40,11 @@ from .verified import Restored
 
 CHECKPOINT = SubjectFacts(
     name="checkpoint",
+    doc="an instance is written to files and restored",
+    event="a checkpoint",
     metrics=("checkpoint", "pause", "stopped", "slowdown", "checkpoint_size", "sent"),
     quantiles=frozenset({"checkpoint", "pause", "stopped"}),
+    plurals={"checkpoint": "checkpoints", "pause": "checkpoints", "stopped": "standstills"},
     usual=2,
     keys=LIFECYCLE_KEYS,
 )

@@ -20,8 +20,10 @@ from .rounds import shuffled
 GIB = 1 << 30
 DENSITY = SubjectFacts(
     name="density",
+    doc="how long idle instances take to start all at once, and the memory of each",
     metrics=("start_all", "memory", "density", "node_memory"),
     quantiles=frozenset({"start_all"}),
+    plurals={"start_all": "starts"},
     usual=10,
 )
 """Metrics of density.

@@ -19,7 +19,14 @@ from .contract import Cost, Subject
 from .event_rows import START_SECONDS, event_row
 from .rounds import shuffled
 
-EXEC = SubjectFacts(name="exec", metrics=("exec",), quantiles=frozenset({"exec"}))
+EXEC = SubjectFacts(
+    name="exec",
+    doc="from the request to the first instruction of a command in a running instance",
+    event="a command",
+    metrics=("exec",),
+    quantiles=frozenset({"exec"}),
+    plurals={"exec": "commands"},
+)
 COMMAND_LIMIT = 60.0
 """Seconds after which a command in a running instance counts as failed. Normally it takes milliseconds."""
 

@@ -51,11 +51,14 @@ from .rounds import shuffled
 
 MIGRATE = SubjectFacts(
     name="migrate",
+    doc="a running instance moves to another place",
+    event="a move",
     metrics=(
         *("total", "stopped", "downtime", "silence", "unanswered", "delay", "tcp_silence"),
         *("slowdown", "sent"),
     ),
     quantiles=frozenset({"total", "stopped", "silence"}),
+    plurals={"total": "moves", "stopped": "standstills", "silence": "moves"},
     usual=2,
     keys=MOVING_KEYS,
 )

@@ -17,8 +17,22 @@ from .contract import Cost, Subject
 from .event_rows import START_SECONDS, event_row
 from .rounds import shuffled, sound
 
-START = SubjectFacts(name="start", metrics=("start",), quantiles=frozenset({"start"}))
-STOP = SubjectFacts(name="stop", metrics=("stop", "removed"), quantiles=frozenset({"stop", "removed"}))
+START = SubjectFacts(
+    name="start",
+    doc="from the request to the first instruction in the last instance",
+    event="a start",
+    metrics=("start",),
+    quantiles=frozenset({"start"}),
+    plurals={"start": "starts"},
+)
+STOP = SubjectFacts(
+    name="stop",
+    doc="from the request to the end of the first process of the last instance",
+    event="a stop",
+    metrics=("stop", "removed"),
+    quantiles=frozenset({"stop", "removed"}),
+    plurals={"stop": "stops", "removed": "stops"},
+)
 
 
 @dataclass(frozen=True, kw_only=True)

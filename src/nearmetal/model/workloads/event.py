@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import ceil
 from typing import ClassVar, Self
@@ -73,8 +74,12 @@ class SubjectFacts:
     """Declarations of a subject that measures events of instances; see subjects.contract.
 
     name: name in study files.
+    doc: what the event is, in one line of the documentation of the key `subject`; empty for none.
+    event: the event with its article, as in 'Which is fastest at a move?'; the name if empty.
     metrics: names of its metrics.
-    quantiles: the metrics for which quantiles are shown.
+    quantiles: the metrics for which quantiles are shown, with a chart of the distribution.
+    plurals: plural noun of the events whose times a metric gives, as in 'Share of starts'; 'events' for a
+        metric that is missing.
     usual: default number of events or instances in a block. None: the number of slices of a kernel or, in
         plain trials, the number of runs of a program.
     floor_group: group in the noise floor; the name if empty.
@@ -82,8 +87,11 @@ class SubjectFacts:
     """
 
     name: str
+    doc: str = ""
+    event: str = ""
     metrics: tuple[str, ...]
     quantiles: frozenset[str] = frozenset()
+    plurals: Mapping[str, str] = field(default_factory=dict)
     usual: int | None = None
     floor_group: str = ""
     keys: frozenset[str] = frozenset()

@@ -261,19 +261,6 @@ def _rest(
     return found if rest is None else [*found, (of, name, rest)]
 
 
-CHARTED = {
-    "stop": "stops",
-    "removed": "stops",
-    "exec": "commands",
-    "checkpoint": "checkpoints",
-    "pause": "checkpoints",
-    "stopped": "standstills",
-    "total": "moves",
-    "silence": "moves",
-}
-"""Plural noun for the events whose times a metric gives; 'starts' for a metric that is not listed."""
-
-
 def _ecdf_view(what: str, log: bool, p: Palette) -> alt.LayerChart:
     x = value_axis(alt.X, "x", word("unit"), log=log)
     y = alt.Y("share:Q", title=f"share of {what}", axis=alt.Axis(format=".0%", tickCount=5))
@@ -298,7 +285,7 @@ def ecdf(cell: Cell) -> Chart | None:
         return None
     factor, unit = value_unit(cell, [cell.baseline_value.centre, cell.value.centre])
     base, arm = one_line(cell.baseline), one_line(cell.arm)
-    what = CHARTED.get(cell.metric, "starts")
+    what = one_line(cell.events)
     most = max(*q.baseline_values, *q.values) * factor
     rows: list[Row] = []
     # Failures of the environment count as longer than all others, so its steps end below 1.

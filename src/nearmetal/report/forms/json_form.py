@@ -50,7 +50,7 @@ def cell_json(cell: Cell, *, by_block: bool = True) -> dict[str, JsonValue]:
     out = {
         f.name: to_json(getattr(cell, f.name))
         for f in fields(cell)
-        if f.name != "nodes" and (by_block or f.name not in _BY_BLOCK)
+        if f.name not in ("nodes", "events") and (by_block or f.name not in _BY_BLOCK)
     }
     if cell.nodes is not None:
         out["nodes"] = {

@@ -62,7 +62,7 @@ def lifecycle_study(
     several = [own[0] for own in able.values() if len(own) > 1]
     return Study(
         name="weigh",
-        question=_question(listed, event.name),
+        question=_question(listed, event.facts.event or event.facts.name),
         environments=tuple(environments),
         placements=(Placement(name="1x1", instances=1, tasks=1),),
         workloads=(event,),
@@ -78,7 +78,6 @@ def lifecycle_study(
 
 
 def _question(names: Sequence[str], event: str) -> str:
-    event = {"migrate": "a move", "checkpoint": "a checkpoint"}.get(event, event)
     several = len(names) > 1
     return f"Which of {enumerated(names)} is fastest at {event}?" if several else f"How fast is {names[0]}?"
 

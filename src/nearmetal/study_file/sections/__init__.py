@@ -16,7 +16,7 @@ from pydantic import Field
 from ...model.environments.image import HOST
 from ..fields import Name, Text
 from .keyed import Section, made, section_of
-from .workload import ApplicationSection, CommandSection, EventSection, KernelSection, NpbWorkloadSection
+from .workload import ApplicationSection, CommandSection, KernelSection, NpbWorkloadSection, event_section
 
 
 class TopSection(Section):

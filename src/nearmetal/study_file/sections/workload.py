@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from pydantic import ConfigDict, Field
 
+from ...errors import UsageError
 from ...model.keys import Key, one_word
 from ...model.study import ApplicationWorkload, CommandWorkload, EventSubject, KernelWorkload
-from ..catalog import subject_names
+from ..catalog import subject_facts, subject_names
 from ..workloads.entries import SUBJECT
 from ..workloads.methods import METHODS, METHODS_KEY
 from ..workloads.npb import NpbBinary, NpbEntry
-from .keyed import section_of
+from .keyed import Section, section_of
 
-_SUBJECT = Key(
-    kind=one_word(subject_names()),
-    doc="start: from the request to the first instruction in the last instance; stop: from the"
-    " request to the end of the first process of the last one; exec: from the request to the first"
-    " instruction of a command in a running instance; density: how long idle instances take to start"
-    " all at once, and the memory of each; checkpoint: an instance is written to files and restored;"
-    " migrate: a running instance moves to another place",
-    examples=("start",),
-    name=SUBJECT,
-)
+
+def _subject_doc() -> str:
+    """Return what each subject says about its event. Subjects of other packages that cannot be loaded are
+    left out."""
+    found = []
+    for name in subject_names():
+        with contextlib.suppress(UsageError):
+            if doc := subject_facts(name).doc:
+                found.append(f"{name}: {doc}")
+    return "; ".join(found)
 
 
 def _sweeps(matrix: Mapping[str, Any], together: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -52,11 +55,19 @@ CommandSection = section_of(
     CommandWorkload,
     config=ConfigDict(json_schema_extra={"anyOf": [{"required": ["command"]}, {"required": ["script"]}]}),
 )
-EventSection = section_of(
-    EventSubject,
-    first={SUBJECT: _SUBJECT, METHODS: METHODS_KEY},
-    last=_sweeps({"count": [1, 10, 100]}, {"count": [1, 10]}),
-)
+
+
+@cache
+def event_section() -> type[Section]:
+    """Return the section of workloads with a subject. Loads all subjects, since each documents its event."""
+    subject = Key(kind=one_word(subject_names()), doc=_subject_doc(), examples=("start",), name=SUBJECT)
+    return section_of(
+        EventSubject,
+        first={SUBJECT: subject, METHODS: METHODS_KEY},
+        last=_sweeps({"count": [1, 10, 100]}, {"count": [1, 10]}),
+    )
+
+
 # Made before the section that contains it, which takes it with the keys of sweeps.
 section_of(
     NpbBinary, last=_sweeps({"benchmark": ["cg", "lu"]}, {"benchmark": ["cg", "lu"], "class": ["B", "A"]})

@@ -75,9 +75,9 @@ def read_workload(
 
 
 def _event(piece: ExpandedWorkload, methods: dict[str, tuple[Method, ...]]) -> EventSubject | None:
-    from ..sections import EventSection, made
+    from ..sections import event_section, made
 
-    section = validate(EventSection, piece)
+    section = validate(event_section(), piece)
     if section is None:
         return None
     subject: str = getattr(section, SUBJECT)
