@@ -45,6 +45,11 @@ class Moment(StrEnum):
     END = "end"
 
 
+def bandwidth_until(moment: Moment) -> float | None:
+    """Return the bandwidth with which a moment is met: no limit if the move must come to its end."""
+    return None if moment is Moment.END else SLOW
+
+
 _ASKED = {Moment.BEGIN: "migrate", Moment.SWITCH: "migrate-start-postcopy"}
 _STATUS = {Moment.COPY: "active", Moment.FETCH: "postcopy-active", Moment.END: "completed"}
 
@@ -83,7 +88,7 @@ def cut(pid: int) -> None:
     pid: of the QEMU at the destination, whose end of a Unix socket has the path of the move.
     """
     inodes = set()
-    for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+    for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]:
         words = line.split()
         if (
             len(words) == 8
@@ -113,7 +118,9 @@ def main(source: str, target: str, method: str, moment: str) -> int:
     """Move a guest of a user's, as `nearmetal migrate` does, and kill this process at a moment."""
     try:
         with at(Moment(moment), lambda: os.kill(os.getpid(), signal.SIGKILL)):
-            moving.migrate(source, target, moving.How(method=Method(method), bandwidth=SLOW))
+            moving.migrate(
+                source, target, moving.How(method=Method(method), bandwidth=bandwidth_until(Moment(moment)))
+            )
     except NearmetalError as e:
         print(e, file=sys.stderr)
         return int(e.exit_code)

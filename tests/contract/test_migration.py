@@ -333,8 +333,9 @@ def test_the_source_goes_on_when_its_destination_hangs(
     ],
 )
 def test_a_source_that_ends_in_its_move_is_said(
-    tools: Tools, place: Place, method: Method, moment: Moment
+    tools: Tools, place: Place, method: Method, moment: Moment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(qmp, "QMP_SECONDS", 10.0)
     name = f"dead{method}{moment}"
     with started(tools, place, "dead") as guest, dirtying(guest, tools, 64 << 20, 0):
         with (

@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import BusyError, NearmetalError, RunError, UsageError
 from ...host import Host
 from ...host.facts.provenance import cpu_flags
-from ...host.processes.foreign import process_of_thread
+from ...host.processes.foreign import ForeignProcess, process_of_thread
 from ...lifecycle import Costs, Method
 from ..contract import Unavailable
 from ..qemu.moving import (
@@ -38,6 +38,8 @@ from .surroundings import Answer, Finding, checked
 _GREETING_SECONDS = 3.0
 _END_SECONDS = 10.0
 _LOOK_AGAIN = 0.01
+_DYING = 0.2
+"""Seconds that a QEMU process is given to end after its monitor has closed the connection."""
 _WAITS = "start a QEMU with the same options and -incoming defer, and give its QMP socket"
 _VERSION, _PROCESSOR, _FEATURES = "version", "processor", "features of the processor"
 _OF_HOST = ("host-", "max-")
@@ -185,11 +187,12 @@ class QemuProcess:
         self.require_target(host, target)
         other = Path(target.text)
         wire = other.absolute().parent / f".nearmetal-{time.monotonic_ns():x}"
-        progress = MoveProgress()
+        progress, listener = MoveProgress(), 0
         with _settings_kept(self.socket):
             begin = time.time()
             try:
                 with Monitor(self.socket) as source, Monitor(other) as destination:
+                    listener = destination.listener
                     try:
                         figures = move(
                             source,
@@ -209,7 +212,7 @@ class QemuProcess:
                     end_qemu(source, self.socket)
             except (RunError, KeyboardInterrupt) as e:
                 if progress.committed:
-                    raise self._left(other, method, e) from e
+                    raise self._left(other, listener, method, e) from e
                 raise self._goes_on(f"not moved by {method}", e) from e
             finally:
                 wire.unlink(missing_ok=True)
@@ -221,16 +224,18 @@ class QemuProcess:
             rounds=figures.rounds,
         )
 
-    def _left(self, other: Path, method: Method, error: RunError | KeyboardInterrupt) -> RunError:
+    def _left(
+        self, other: Path, listener: int, method: Method, error: RunError | KeyboardInterrupt
+    ) -> RunError:
         """Return the error of a move that failed when the guest had left its source. If the rest of its
         memory can no longer arrive, the QEMU at the destination is ended.
 
-        other: QMP socket of the destination.
+        other, listener: QMP socket of the destination, and PID of the process that listens there.
         error: the cause.
         """
         why = f"the move by {method} did not end: {_what(error)}"
         never = "never continue the source, which is older"
-        if _has_ended(other):
+        if _has_ended(other, within=_DYING):
             how = "its source and its destination have ended"
             if not _has_ended(self.socket):
                 how = "it had left its source, and its destination has ended"
@@ -240,11 +245,10 @@ class QemuProcess:
                 remedy=f"start it anew; {never}",
             )
         status = _status_there(other, self.socket) if method.fetches_later else ""
-        if status == "completed" or not has_switched(status):
+        if not has_switched(status):
             remedy = f"query-status there; {never}"
         elif _has_ended(self.socket):
-            with contextlib.suppress(RunError), Monitor(other) as monitor:
-                end_qemu(monitor, other)
+            _kill(listener)
             return RunError(
                 f"the guest is lost: its source has ended before all of its memory had arrived; {why}",
                 where=str(other),
@@ -374,8 +378,15 @@ def end_qemu(monitor: Monitor, path: Path) -> None:
     raise RunError(f"the QEMU at {path} does not end", remedy="end it before its guest runs elsewhere")
 
 
-def _has_ended(path: Path) -> bool:
-    """Return whether the QEMU of a QMP socket accepts no connections any more."""
+def _has_ended(path: Path, within: float = 0.0) -> bool:
+    """Return whether the QEMU of a QMP socket accepts no connections any more, now or within some seconds."""
+    end = time.monotonic() + within
+    while not (ended := _refuses(path)) and time.monotonic() < end:
+        time.sleep(_LOOK_AGAIN)
+    return ended
+
+
+def _refuses(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)  # or the connection waits for a QEMU that hangs
         try:
@@ -385,6 +396,17 @@ def _has_ended(path: Path) -> bool:
         except OSError:
             return True
     return False
+
+
+def _kill(pid: int) -> None:
+    """Kill a QEMU process. It would not quit while its guest waits for memory that no longer arrives.
+
+    pid: of the listener at its QMP socket. Another program, which forwards the socket, is not killed.
+    """
+    with contextlib.suppress(OSError, RunError):
+        if Path(f"/proc/{pid}/comm").read_text().startswith("qemu"):
+            with ForeignProcess(pid):
+                pass
 
 
 def _status_there(path: Path, source: Path) -> str:

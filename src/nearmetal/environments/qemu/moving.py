@@ -140,7 +140,6 @@ def _followed(
             ram = report.get("ram", {})
             throttle = int(report.get("cpu-throttle-percentage", 0)) / 100
             note_round(copied, int(ram.get("dirty-sync-count", 0)), int(ram.get("remaining", 0)), throttle)
-        progress.committed |= has_switched(status)
         if status in ("failed", "cancelled", "postcopy-paused"):
             raise RunError(f"QEMU's migration {status}: {report.get('error-desc', 'no reason given')}")
         late = time.monotonic() - end
@@ -197,35 +196,48 @@ def _has_left(source: Monitor, target: Monitor, progress: MoveProgress) -> bool:
     """End a failed move, unless the guest may have run at the target. Return whether it may.
 
     A migration whose switchover was requested is not cancelled: QEMU 7.2 would let the guest continue at its
-    source although it runs at the target. It soon either fails or switches over.
+    source although it runs at the target. It soon either fails, so that QEMU continues the guest at its
+    source, or switches over.
     """
     try:
-        status = _last_status(source) if progress.switching else _cancelled(source)
+        status = _settled(source, target) if progress.switching else _cancelled(source)
         # Without an outgoing migration, QEMU reports the incoming one, by which the guest came.
         return (status == "completed" or has_switched(status)) and not source.ask("query-status")["running"]
-    except RunError:
-        with contextlib.suppress(RunError):  # only the target can still say where the guest runs
-            return bool(target.ask("query-status")["running"])
-        return progress.switching
+    except RunError:  # only the target can still say where the guest runs
+        return _runs(target, silent=progress.switching)
 
 
 def _cancelled(source: Monitor) -> str:
     """Cancel a migration, and return its final status. This may be 'completed'."""
     with contextlib.suppress(RunError):
         source.ask("migrate_cancel")
-    return _last_status(source)
+    end = time.monotonic() + LAST_SECONDS
+    while (status := migration_status(source)) in UNDER_WAY and time.monotonic() < end:
+        time.sleep(LOOK_AGAIN)
+    return status
 
 
-def _last_status(source: Monitor) -> str:
-    """Wait until a migration has ended or switched over, at most LAST_SECONDS. Return its status then."""
+def _settled(source: Monitor, target: Monitor) -> str:
+    """Wait until a migration whose switchover was requested has ended or paused, or the guest runs at the
+    target, at most LAST_SECONDS. Return its status then."""
     end = time.monotonic() + LAST_SECONDS
     while True:
         status = migration_status(source)
-        if status not in UNDER_WAY:
+        if status not in UNDER_WAY and status != "postcopy-active":
             return status
-        if time.monotonic() > end:
+        if time.monotonic() > end or (has_switched(status) and _runs(target, silent=False)):
             return status
         time.sleep(LOOK_AGAIN)
+
+
+def _runs(side: Monitor, *, silent: bool) -> bool:
+    """Return whether the guest of a QEMU runs.
+
+    silent: the result if QEMU does not answer.
+    """
+    with contextlib.suppress(RunError):
+        return bool(side.ask("query-status")["running"])
+    return silent
 
 
 def migration_status(side: Monitor) -> str:

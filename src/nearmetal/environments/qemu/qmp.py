@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import importlib
 import socket
+import struct
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ...errors import RunError
 
 QMP_SECONDS = 60.0
 """Time limit for an answer of QEMU, in seconds."""
+_CREDENTIALS = struct.Struct("3i")
 LISTENS_SECONDS = 1.0
 """Time limit from the creation of QEMU's socket until QEMU accepts connections there, in seconds."""
 
@@ -27,6 +29,8 @@ def loaded() -> None:
 
 class Monitor:
     """A connection to QEMU's monitor, as a context manager.
+
+    listener: PID of the process that listens at the socket: QEMU, unless the socket was forwarded.
 
     Its methods raise RunError if QEMU does not answer or refuses a command.
     """
@@ -41,6 +45,7 @@ class Monitor:
 
         self._client = QMPClient()
         self._socket = path
+        self.listener = 0
 
     def __enter__(self) -> Monitor:
         self._loop = asyncio.new_event_loop()
@@ -76,6 +81,7 @@ class Monitor:
                     if self._loop.time() > until:
                         raise
                     await asyncio.sleep(0.005)
+            self.listener = _listener(line)
             await self._client.connect(line)
         except BaseException:
             line.close()
@@ -111,6 +117,12 @@ class Monitor:
         """Return the thread IDs of the vCPUs on the machine, in the order of the vCPUs."""
         found = self.ask("query-cpus-fast")
         return tuple(int(c["thread-id"]) for c in sorted(found, key=lambda c: int(c["cpu-index"])))
+
+
+def _listener(line: socket.socket) -> int:
+    """Return the PID of the process that listens at the other end of a Unix socket."""
+    pid, _, _ = _CREDENTIALS.unpack(line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return int(pid)
 
 
 def registers(path: Path) -> str:
