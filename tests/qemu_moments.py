@@ -25,7 +25,6 @@ from nearmetal.lifecycle import Method
 SLOW = float(4 << 20)
 """Bandwidth in B/s by which a guest of these tests is moved for seconds, so that the moment is met."""
 _SYS_PIDFD_GETFD = 438
-_CONNECTED = "03"
 
 
 class Moment(StrEnum):
@@ -87,31 +86,32 @@ def cut(pid: int) -> None:
 
     pid: of the QEMU at the destination, whose end of a Unix socket has the path of the move.
     """
-    inodes = set()
-    for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]:
-        words = line.split()
-        if (
-            len(words) == 8
-            and words[5] == _CONNECTED
-            and Path(words[7]).name.startswith((".nearmetal-", "move"))
-        ):
-            inodes.add(f"socket:[{words[6]}]")
     found = 0
     process = os.pidfd_open(pid)
     try:
         for file in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                if str(file.readlink()) in inodes:
-                    own = ctypes.CDLL(None, use_errno=True).syscall(
-                        _SYS_PIDFD_GETFD, process, int(file.name), 0
-                    )
-                    assert own >= 0, os.strerror(ctypes.get_errno())
-                    with socket.socket(fileno=own) as line_there:
-                        line_there.shutdown(socket.SHUT_RDWR)
-                    found += 1
+            with contextlib.suppress(OSError):  # it was closed meanwhile, or is not connected
+                if not str(file.readlink()).startswith("socket:"):
+                    continue
+                with _own(process, int(file.name)) as line:
+                    if line.family is not socket.AF_UNIX:
+                        continue
+                    name = Path(os.fsdecode(line.getsockname())).name
+                    if name == "move" or name.startswith(".nearmetal-"):
+                        line.getpeername()
+                        line.shutdown(socket.SHUT_RDWR)
+                        found += 1
     finally:
         os.close(process)
     assert found, "no connection is there to cut"
+
+
+def _own(process: int, number: int) -> socket.socket:
+    """Return a duplicate of a socket of another process. process: its pidfd. number: of the descriptor."""
+    own = ctypes.CDLL(None, use_errno=True).syscall(_SYS_PIDFD_GETFD, process, number, 0)
+    if own < 0:
+        raise OSError(ctypes.get_errno(), "no such descriptor")
+    return socket.socket(fileno=own)
 
 
 def main(source: str, target: str, method: str, moment: str) -> int:
