@@ -138,10 +138,8 @@ static void hear_stream(struct way *way) {
     static size_t have;
     while (way->fd >= 0) {
         struct iovec piece = {held + have, sizeof held - have};
-        struct msghdr message = {.msg_iov = &piece,
-                                 .msg_iovlen = 1,
-                                 .msg_control = control,
-                                 .msg_controllen = sizeof control};
+        struct msghdr message = {
+            .msg_iov = &piece, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
         ssize_t got = recvmsg(way->fd, &message, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return;
