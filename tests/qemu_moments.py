@@ -30,9 +30,9 @@ _SYS_PIDFD_GETFD = 438
 class Moment(StrEnum):
     """A moment of a move.
 
-    BEGIN: the destination listens, and the source is told to migrate next.
+    BEGIN: the destination listens; the source has not been told to migrate yet.
     COPY: a part of the memory has been sent, while the guest runs at its source, or stands still there.
-    SWITCH: post-copy is told next to let the guest go on at its destination.
+    SWITCH: the guest is about to continue at its destination by post-copy.
     FETCH: post-copy has let it go on there, and a part of its memory is still at the source.
     END: the source has sent everything, and nobody has looked where the guest runs.
     """

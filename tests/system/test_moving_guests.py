@@ -139,7 +139,7 @@ def test_a_guest_whose_link_is_cut_while_it_fetches_stands_still_and_is_connecte
 def test_a_guest_that_was_sent_whole_never_runs_twice(
     guests: list[Guest], method: Method, moment: Moment
 ) -> None:
-    """Offline, its destination waits to be told to continue; by pre-copy it continues by itself."""
+    """After `offline`, nearmetal lets the guest continue at its destination; after `precopy`, QEMU does."""
     source, target = guests
     error = failed_by(guests, method, moment, lambda: kill(target))
     if error is None:  # it was seen to run at its destination before

@@ -77,7 +77,7 @@ def test_a_processor_without_an_instruction(
 
 
 def test_a_library_of_another_build(program: Program, there: There, state: Path, tmp_path: Path) -> None:
-    """It has the same size if builds can be told apart by more. The other host itself does not run it."""
+    """The copy has another build ID or, if Python has none, another size. Nothing runs the copy."""
     python = os.path.realpath(sys.executable)
     content, own = Path(python).read_bytes(), bytes.fromhex(build_id(Path(python)))
     other = tmp_path / "python"
@@ -90,7 +90,7 @@ def test_a_library_of_another_build(program: Program, there: There, state: Path,
 
 @pytest.fixture
 def old(tmp_path: Path, criu: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[There]:
-    """A host whose programs are told that Linux 2.6 runs."""
+    """A host on which uname reports Linux 2.6."""
     with another_host(tmp_path, net=["setarch", "--uname-2.6"]) as made:
         monkeypatch.setattr(moving, "SshWay", partial(SshWay, config=str(made.config)))
         yield made

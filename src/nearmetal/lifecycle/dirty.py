@@ -140,15 +140,8 @@ def guest_conditions(
     else:
         sent = Estimate(seen.full.low * memory, seen.full.value * memory, seen.full.high * memory)
         hot, rate = seen.working_set, seen.rate
-    return Conditions(
-        memory=sent,
-        working_set=hot,
-        dirty_rate=rate,
-        bandwidth=bandwidth if most is None else limited(bandwidth, most),
-        fixed=costs.fixed,
-        setup=costs.setup,
-        downtime_limit=allowed_rest(bound, costs),
-    )
+    bandwidth = bandwidth if most is None else limited(bandwidth, most)
+    return _conditions(sent, hot, rate, costs, bandwidth, bound)
 
 
 def process_conditions(
@@ -166,11 +159,25 @@ def process_conditions(
     seen: dirty rate and working set; None if they do not matter or cannot be measured.
     bandwidth, bound, most: as for guest_conditions().
     """
+    none = Estimate.exactly(0.0)
+    hot, rate = (none, none) if seen is None else (seen.working_set, seen.rate)
+    bandwidth = bandwidth if most is None else limited(bandwidth, most)
+    return _conditions(Estimate(0.7 * memory, memory, 1.1 * memory), hot, rate, costs, bandwidth, bound)
+
+
+def _conditions(
+    memory: Estimate,
+    working_set: Estimate,
+    dirty_rate: Estimate,
+    costs: Costs,
+    bandwidth: Estimate,
+    bound: float,
+) -> Conditions:
     return Conditions(
-        memory=Estimate(0.7 * memory, memory, 1.1 * memory),
-        working_set=Estimate.exactly(0.0) if seen is None else seen.working_set,
-        dirty_rate=Estimate.exactly(0.0) if seen is None else seen.rate,
-        bandwidth=bandwidth if most is None else limited(bandwidth, most),
+        memory=memory,
+        working_set=working_set,
+        dirty_rate=dirty_rate,
+        bandwidth=bandwidth,
         fixed=costs.fixed,
         setup=costs.setup,
         downtime_limit=allowed_rest(bound, costs),

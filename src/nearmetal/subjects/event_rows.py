@@ -17,7 +17,7 @@ _HALF_MS = 0.0005
 
 
 def event_row(subject: EventSubject, metric: str, unit: str, values: Sequence[float]) -> Row:
-    """Return the row of a metric that was measured successfully, and of which lower values are better.
+    """Return a row of values that were measured successfully. Lower values are better.
 
     values: one for each event, in `unit`.
     """

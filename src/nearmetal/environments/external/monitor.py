@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ...errors import BusyError, NearmetalError, RunError, UsageError
 from ...host import Host
 from ...host.facts.provenance import cpu_flags
-from ...host.processes.foreign import ForeignProcess, process_of_thread
+from ...host.processes.foreign import process_of_thread
 from ...lifecycle import Costs, Method
 from ..contract import Unavailable
 from ..qemu.moving import (
@@ -32,19 +28,24 @@ from ..qemu.moving import (
 from ..qemu.qmp import Monitor
 from ..qemu.restore import restore, save
 from .contract import SECONDS, Facts, MovedAway, Saved, Target, Way, Work, WrittenError
+from .qmp_sockets import (
+    WAITS,
+    end_qemu,
+    has_ended,
+    kill_qemu,
+    require_qmp,
+    require_waiting,
+    settings_kept,
+    status_at_destination,
+)
 from .saved import STATE
 from .surroundings import Answer, Finding, checked
 
-_GREETING_SECONDS = 3.0
-_END_SECONDS = 10.0
-_LOOK_AGAIN = 0.01
 _DYING = 0.2
 """Seconds that a QEMU process is given to end after its monitor has closed the connection."""
-_WAITS = "start a QEMU with the same options and -incoming defer, and give its QMP socket"
 _VERSION, _PROCESSOR, _FEATURES = "version", "processor", "features of the processor"
 _OF_HOST = ("host-", "max-")
 """Prefixes of QEMU's CPU types that have the features of the machine's processor."""
-_PARAMETERS = ("max-bandwidth", "max-postcopy-bandwidth", "downtime-limit", "multifd-channels")
 _REMEDIES = {
     "left": "query-status at its destination, and cont if it is paused there; never continue it here",
     "paused": "cont there, unless it was paused on purpose",
@@ -73,9 +74,9 @@ class QemuProcess:
     def refuses(self, way: Way) -> Unavailable:
         if way is Way.HOST:
             return Unavailable(
-                reason="nearmetal starts no QEMU for a guest of your own on another host", remedy=_WAITS
+                reason="nearmetal starts no QEMU for a guest of your own on another host", remedy=WAITS
             )
-        return Unavailable(reason="a guest is not moved to a directory", remedy=f"{_WAITS}; or checkpoint it")
+        return Unavailable(reason="a guest is not moved to a directory", remedy=f"{WAITS}; or checkpoint it")
 
     def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
         """Return None: QEMU supports every bandwidth limit."""
@@ -130,7 +131,7 @@ class QemuProcess:
             return own
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
-        with _settings_kept(self.socket, always=work.keep_running):
+        with settings_kept(self.socket, always=work.keep_running):
             try:
                 with Monitor(self.socket) as monitor:
                     configure(monitor, CAPABILITIES[Method.OFFLINE], None, work.downtime_limit)
@@ -158,7 +159,7 @@ class QemuProcess:
             with Monitor(self.socket) as monitor:
                 now = _described(monitor)
         except NearmetalError as e:
-            yield Finding(subject="QEMU", answer=Answer.PREVENTS, text=e.what, remedy=e.remedy or _WAITS)
+            yield Finding(subject="QEMU", answer=Answer.PREVENTS, text=e.what, remedy=e.remedy or WAITS)
             return
         yield Finding(subject="QEMU", answer=Answer.FINE, text=f"the one at {self.socket} waits")
         yield from _features(saved.own.get(_FEATURES, ""), host)
@@ -169,17 +170,17 @@ class QemuProcess:
             # An older QEMU may not know the machine of a newer one.
             unlike = Answer.DIFFERS if subject == _VERSION else Answer.PREVENTS
             bad = f"{now.get(subject)}, and was {before}"
-            yield checked(f"{subject} of the guest", same, f"{before}, as it was", bad, _WAITS, unlike)
+            yield checked(f"{subject} of the guest", same, f"{before}, as it was", bad, WAITS, unlike)
 
     def require_target(self, host: Host, target: Target) -> None:
         if Path(target.text).absolute() == self.socket.absolute():
-            raise UsageError("source and destination are the same QEMU", remedy=_WAITS)
+            raise UsageError("source and destination are the same QEMU", remedy=WAITS)
         require_waiting(Path(target.text))
         with Monitor(self.socket) as here, Monitor(Path(target.text)) as there:
             own, other = _described(here), _described(there)
         unlike = [f"{k} {other[k]} instead of {own[k]}" for k in own if k != _VERSION and other[k] != own[k]]
         if unlike:
-            raise UsageError(f"the QEMU that waits has {', '.join(unlike)}", where=target.text, remedy=_WAITS)
+            raise UsageError(f"the QEMU that waits has {', '.join(unlike)}", where=target.text, remedy=WAITS)
 
     def migrate(self, host: Host, work: Work, target: Target, method: Method) -> MovedAway:
         """See contract.Moves. After the move, the QEMU at the source is ended, so that the guest cannot run
@@ -188,7 +189,7 @@ class QemuProcess:
         other = Path(target.text)
         wire = other.absolute().parent / f".nearmetal-{time.monotonic_ns():x}"
         progress, listener = MoveProgress(), 0
-        with _settings_kept(self.socket):
+        with settings_kept(self.socket):
             begin = time.time()
             try:
                 with Monitor(self.socket) as source, Monitor(other) as destination:
@@ -235,24 +236,24 @@ class QemuProcess:
         """
         why = f"the move by {method} did not end: {_what(error)}"
         never = "never continue the source, which is older"
-        if _has_ended(other, within=_DYING):
+        if has_ended(other, within=_DYING):
             how = "its source and its destination have ended"
-            if not _has_ended(self.socket):
+            if not has_ended(self.socket):
                 how = "it had left its source, and its destination has ended"
             return RunError(
                 f"the guest is lost: {how}; {why}",
                 where=str(other),
                 remedy=f"start it anew; {never}",
             )
-        status = _status_there(other, self.socket) if method.fetches_later else ""
+        status = status_at_destination(other, self.socket) if method.fetches_later else ""
         if not has_switched(status):
             remedy = f"query-status there; {never}"
-        elif _has_ended(self.socket):
-            _kill(listener)
+        elif has_ended(self.socket):
+            kill_qemu(listener)
             return RunError(
                 f"the guest is lost: its source has ended before all of its memory had arrived; {why}",
                 where=str(other),
-                remedy="start it anew" if _has_ended(other) else "end the QEMU there, and start it anew",
+                remedy="start it anew" if has_ended(other) else "end the QEMU there, and start it anew",
             )
         elif status == "postcopy-paused":
             return RunError(
@@ -275,7 +276,7 @@ class QemuProcess:
         with contextlib.suppress(RunError), Monitor(self.socket) as monitor:
             runs = give_up(monitor)
         words = "it continues at its source" if runs else "it does not run: its QEMU does not let it continue"
-        if not runs and _has_ended(self.socket):
+        if not runs and has_ended(self.socket):
             words = "it is lost: its QEMU has ended"
         remedy = error.remedy if isinstance(error, RunError) else ""
         return RunError(f"the guest was {what}, {words}: {_what(error)}", remedy=remedy)
@@ -328,140 +329,3 @@ def _features(before: str, host: Host) -> Iterator[Finding]:
         "a machine with such a processor; next time a guest with a model that both have, such as -cpu"
         " x86-64-v2",
     )
-
-
-def require_qmp(path: Path) -> None:
-    """Check that a QEMU answers at a QMP socket.
-
-    Raises UsageError if it does not.
-    """
-    remedy = "the socket of QEMU's option -qmp unix:PATH,server=on,wait=off, without another client"
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(_GREETING_SECONDS)
-        try:
-            probe.connect(str(path))
-            greeting = probe.makefile("rb").readline(1 << 16)
-            if "QMP" in json.loads(greeting):
-                return
-            raise ValueError
-        except TimeoutError as e:
-            what = f"it does not greet within {_GREETING_SECONDS:g} s"
-            raise UsageError(f"{path} is no free QMP socket: {what}", remedy=remedy) from e
-        except (ValueError, TypeError) as e:
-            raise UsageError(f"{path} is no QMP socket: it does not greet as QMP", remedy=remedy) from e
-        except OSError as e:
-            raise UsageError(f"{path} is no QMP socket: {e.strerror or e}", remedy=remedy) from e
-
-
-def require_waiting(path: Path) -> None:
-    """Check that the QEMU at a socket waits for a guest. Raises UsageError if it does not."""
-    require_qmp(path)
-    with Monitor(path) as monitor:
-        status = monitor.ask("query-status")["status"]
-    if status != "inmigrate":
-        raise UsageError(f"the QEMU at {path} does not wait for a guest: {status}", remedy=_WAITS)
-
-
-def end_qemu(monitor: Monitor, path: Path) -> None:
-    """End a QEMU, and wait until its socket accepts no connections any more.
-
-    path: path of the socket.
-    Raises RunError if it does not end within 10 s.
-    """
-    with contextlib.suppress(RunError):
-        monitor.ask("quit")
-    end = time.monotonic() + _END_SECONDS
-    while time.monotonic() < end:
-        if _has_ended(path):
-            return
-        time.sleep(_LOOK_AGAIN)
-    raise RunError(f"the QEMU at {path} does not end", remedy="end it before its guest runs elsewhere")
-
-
-def _has_ended(path: Path, within: float = 0.0) -> bool:
-    """Return whether the QEMU of a QMP socket accepts no connections any more, now or within some seconds."""
-    end = time.monotonic() + within
-    while not (ended := _refuses(path)) and time.monotonic() < end:
-        time.sleep(_LOOK_AGAIN)
-    return ended
-
-
-def _refuses(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.setblocking(False)  # or the connection waits for a QEMU that hangs
-        try:
-            probe.connect(str(path))
-        except BlockingIOError:
-            return False  # others wait for it
-        except OSError:
-            return True
-    return False
-
-
-def _kill(pid: int) -> None:
-    """Kill a QEMU process. It would not quit while its guest waits for memory that no longer arrives.
-
-    pid: of the listener at its QMP socket. Another program, which forwards the socket, is not killed.
-    """
-    with contextlib.suppress(OSError, RunError):
-        if Path(f"/proc/{pid}/comm").read_text().startswith("qemu"):
-            with ForeignProcess(pid):
-                pass
-
-
-def _status_there(path: Path, source: Path) -> str:
-    """Return the status of a post-copy migration at its destination; empty if the QEMU there does not answer.
-
-    If the source no longer sends, wait up to 10 s until the destination has noticed that.
-    path, source: QMP sockets of destination and source.
-    """
-    end = time.monotonic() + _END_SECONDS
-    with contextlib.suppress(RunError), Monitor(path) as there:
-        while True:
-            status = migration_status(there)
-            if status != "postcopy-active" or time.monotonic() > end or _sends(source):
-                return status
-            time.sleep(_LOOK_AGAIN)
-    return ""
-
-
-def _sends(path: Path) -> bool:
-    """Return whether the QEMU of a QMP socket still sends memory of a guest that post-copy has moved away."""
-    with contextlib.suppress(RunError), Monitor(path) as monitor:
-        return migration_status(monitor) == "postcopy-active"
-    return False
-
-
-@contextmanager
-def _settings_kept(path: Path, *, always: bool = False) -> Iterator[None]:
-    """On exit after an exception, restore the migration parameters and capabilities that a QEMU had before.
-
-    path: path of its QMP socket.
-    always: whether they are restored after a success too.
-    """
-    with Monitor(path) as monitor:
-        capabilities: list[Any] = monitor.ask("query-migrate-capabilities")
-        parameters = monitor.ask("query-migrate-parameters")
-    done = False
-    try:
-        yield
-        done = True
-    finally:
-        if always or not done:
-            with contextlib.suppress(RunError), Monitor(path) as monitor:
-                _await_idle(monitor)
-                monitor.ask("migrate-set-capabilities", {"capabilities": capabilities})
-                kept = {name: parameters[name] for name in _PARAMETERS if name in parameters}
-                monitor.ask("migrate-set-parameters", kept)
-
-
-def _await_idle(monitor: Monitor) -> None:
-    """Wait until a cancelled migration has ended.
-
-    Raises RunError if it does not end within 10 s.
-    """
-    end = time.monotonic() + _END_SECONDS
-    while migration_status(monitor) in UNDER_WAY:
-        if time.monotonic() > end:
-            raise RunError("a cancelled migration does not end")
-        time.sleep(_LOOK_AGAIN)

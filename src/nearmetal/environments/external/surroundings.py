@@ -69,7 +69,7 @@ def checked(
 
 
 class Build(NamedTuple):
-    """What tells versions of a file apart: its size in bytes, and its build ID; empty if it has none."""
+    """The size of a file in bytes, and its build ID; the build ID is empty if the file has none."""
 
     size: int
     build_id: str
