@@ -15,7 +15,7 @@ import pytest
 
 from nearmetal.api.move_plans import CHECKPOINT, How, planned
 from nearmetal.environments import GuestBase, InstanceRequest, Tools
-from nearmetal.environments.external import Answer, Saved, Target, monitor
+from nearmetal.environments.external import Answer, Saved, Target, monitor, qmp_sockets
 from nearmetal.environments.external.domains import LibvirtDomain
 from nearmetal.environments.external.process import ProcessTree
 from nearmetal.environments.guests.moves import CARRIED
@@ -91,8 +91,9 @@ class Waiting:
 def test_a_guest_that_has_seen_the_processor_is_not_restored_on_a_lesser_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(monitor, "Monitor", Waiting)
-    monkeypatch.setattr(monitor, "require_qmp", lambda _: None)
+    for module in (monitor, qmp_sockets):
+        monkeypatch.setattr(module, "Monitor", Waiting)
+        monkeypatch.setattr(module, "require_qmp", lambda _: None)
     rich = FakeHost(files={"/proc/cpuinfo": "flags\t\t: fpu sse2 avx2\n"})
     poor = FakeHost(files={"/proc/cpuinfo": "flags\t\t: fpu sse2\n"})
     qemu = monitor.QemuProcess(socket=Path("a"))
