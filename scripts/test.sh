@@ -51,7 +51,10 @@ lane nested tests/nested
 guests=tests/contract/test_guests_network.py
 lane contract -m "beside and not alone" tests/contract --ignore $guests
 lane guests -m "beside and not alone" $guests
-lane system -m "beside and not alone" tests/system # one session, for a run holds the machine
+# Two sessions, for a run holds the machine: one has much to do beside its runs.
+images="tests/system/test_images.py tests/system/test_newer_suite.py tests/system/test_hpcc_runs.py"
+lane images -m "beside and not alone" $images
+lane system -m "beside and not alone" tests/system $(printf -- '--ignore %s ' $images)
 for lane in $lanes; do
   wait "${lane#*:}"
   check $?

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from benchmarks.criu_moves import large_pipes
@@ -27,6 +28,13 @@ def machine(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.get_closest_marker("no_run") is not None:
         yield
         return
+    with the_machine():
+        yield
+
+
+@contextmanager
+def the_machine() -> Iterator[None]:
+    """Wait for the runs of others, and let other test sessions wait meanwhile."""
     with lock_path().with_name(f"nearmetal-tests-{os.geteuid()}.lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         until(lambda: not living_runs(), "the end of the other runs on this machine", WAIT)

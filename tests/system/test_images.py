@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from tests.conftest import NAME, RealImage, nearmetal
+from tests.system.conftest import the_machine
 
 from nearmetal.images.digest import tree_digest
 
-pytestmark = [pytest.mark.more, pytest.mark.beside]
+# Runs take the machine themselves: while the image is built, others may run.
+pytestmark = [pytest.mark.more, pytest.mark.beside, pytest.mark.no_run]
 
 STUDY = """\
 name: imaged
@@ -58,7 +60,8 @@ def test_built_image_matches_its_facts(debian_mpi: RealImage) -> None:
 def test_a_run_in_the_image(debian_mpi: RealImage, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(STUDY)
     words = ("--max-blocks", "1", "--json", "--results", str(tmp_path / "results"))
-    done = nearmetal(debian_mpi.env, "run", str(tmp_path / "s.yaml"), *words)
+    with the_machine():
+        done = nearmetal(debian_mpi.env, "run", str(tmp_path / "s.yaml"), *words)
     assert done.returncode == 0, done.stderr
     (directory,) = (tmp_path / "results").iterdir()
     known = json.loads((directory / "provenance.json").read_text())
@@ -78,7 +81,8 @@ def test_a_run_in_the_image(debian_mpi: RealImage, tmp_path: Path) -> None:
     assert differing <= {"machine/1x2"}
     # The tree is as it was, and the next run finds its kernels compiled.
     assert tree_digest(Path(debian_mpi.facts["tree"])) == debian_mpi.facts["digest"]
-    again = nearmetal(debian_mpi.env, "resume", str(directory), "--max-blocks", "2", "--json")
+    with the_machine():
+        again = nearmetal(debian_mpi.env, "resume", str(directory), "--max-blocks", "2", "--json")
     assert again.returncode == 0 and "compiling" not in again.stderr, again.stderr
 
 
@@ -130,7 +134,8 @@ def test_a_dry_run_builds_nothing(tmp_path: Path) -> None:
 
 def test_a_program_that_only_the_machine_has_is_refused_by_name(debian_mpi: RealImage) -> None:
     words = ("weigh", "native", "namespaces", "--image", NAME, "--time", "5s", "--", "git", "--version")
-    done = nearmetal(debian_mpi.env, *words)
+    with the_machine():
+        done = nearmetal(debian_mpi.env, *words)
     assert done.returncode == 4, done.stderr
     assert "git cannot be started: No such file or directory" in done.stderr
     assert f"this machine has it, the image has not: add its package to image {NAME}" in done.stderr

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import nearmetal
+from tests.conftest import cache_with_programs, nearmetal
+from tests.system.conftest import the_machine
 
 pytestmark = [
     pytest.mark.more,
     pytest.mark.beside,
+    pytest.mark.no_run,  # but for the runs themselves: while the image is built, others may run
     pytest.mark.skipif(os.geteuid() != 0, reason="an sshd is started in the instances"),
 ]
 
@@ -39,7 +41,7 @@ design: {baseline: native, slices: 2, seed: 5, DESIGN}
 def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """With a cache in which the image stands."""
     directory = tmp_path_factory.mktemp("newer")
-    env = {**os.environ, "XDG_CACHE_HOME": str(directory)}
+    env = cache_with_programs(directory)
     (directory / "study.yaml").write_text(STUDY.replace(", DESIGN", ""))
     done = nearmetal(env, "image", "build", "newer", "--file", str(directory / "study.yaml"), timeout=3000)
     assert done.returncode == 0, done.stderr
@@ -56,7 +58,8 @@ def test_mpi_of_the_image_runs_between_instances(
 ) -> None:
     (tmp_path / "s.yaml").write_text(STUDY.replace("DESIGN", design))
     words = ("--max-blocks", "1", "--json", "--results", str(tmp_path / "results"))
-    done = nearmetal(env, "run", str(tmp_path / "s.yaml"), *words)
+    with the_machine():
+        done = nearmetal(env, "run", str(tmp_path / "s.yaml"), *words)
     assert done.returncode == 0, done.stderr
     (directory,) = (tmp_path / "results").iterdir()
     lines = (directory / "trials" / "local.jsonl").read_text().splitlines()
