@@ -1,4 +1,5 @@
-"""What moves measure beside their rows: the client of a guest, and how long each rank of a job paused."""
+"""What moves measure beside their rows: the client of a guest, the methods that were chosen, and how long
+each rank of a job paused."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from nearmetal.report.page.document import Context, page_html
 from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.sheet import Grid
 from nearmetal.report.tables.clients import clients_grids
-from nearmetal.report.tables.pauses import pauses_sentences
+from nearmetal.report.tables.event_sentences import event_sentences
 from nearmetal.report.text import tight
 from nearmetal.study_file import load_text
 from nearmetal.subjects.migrate import MIGRATE, SeenMove, guest_rows
@@ -34,6 +35,7 @@ placements:
 workloads:
   rank: {subject: migrate, of: rank, method: criu}
   moved: {subject: migrate, method: precopy}
+  chosen: {subject: migrate, method: auto}
   job: {subject: checkpoint, of: job}
 design: {baseline: box, mode: plain}
 """
@@ -125,7 +127,7 @@ def test_what_a_client_saw_stands_beside_what_it_saw_at_rest() -> None:
     assert isinstance(grid, Grid)
     (row,) = grid.rows
     assert row[1:] == (
-        *("5.5 ms", "20 ms (0 s)", "105 ms (7.0 ms)", "320 ms (23 ms)", "101 ms (3.0 ms)"),
+        *("10 ms", "20 ms (0 s)", "110 ms (12 ms)", "320 ms (23 ms)", "101 ms (3.0 ms)"),
         "1",
     )
     (old,) = clients_grids(study, RecordIndex([trial(GUEST, 0, moved=client_facts(tcp=False))]))
@@ -143,21 +145,43 @@ def test_how_long_each_rank_paused_is_said_if_it_is_recorded() -> None:
         )
         for block, own in enumerate((0.6, 0.7))
     ]
-    said = pauses_sentences(study, RecordIndex(records))
+    said = event_sentences(study, RecordIndex(records))
     assert said == (
         "box, rank: rank 2 was moved and paused for 650 ms, and rank 0 waited for it for 640 ms and rank 1 "
         "for 660 ms (medians of 2 events).",
         "box, job: ranks 0 to 6 paused for 500 ms to 750 ms (medians of 2 events).",
     )
     alike = trial(BOX, 0, rank={"moves": [{"pauses": [1.481, 1.479, 1.5]}]})
-    assert pauses_sentences(study, RecordIndex([alike])) == (
+    assert event_sentences(study, RecordIndex([alike])) == (
         "box, rank: rank 2 was moved and paused for 1.50 s, and ranks 0 and 1 waited for it for 1.48 s.",
     )
     guests = trial(BOX, 0, job={"events": [[{"stopped": 0.2}, {"stopped": 0.25}]]})
-    assert pauses_sentences(study, RecordIndex([guests])) == (
+    assert event_sentences(study, RecordIndex([guests])) == (
         "box, job: rank 0 paused for 200 ms and rank 1 for 250 ms.",
     )
     context = Context(records=RecordIndex(records), provenance={}, differences=(), commands=())
     assert tight(said[1]) in page_html(study, sample.analysis(), context)
     older = trial(BOX, 0, rank={"moves": [{"phases": {}}]}, job={"events": [{"phases": {}}]})
-    assert pauses_sentences(study, RecordIndex([older])) == ()
+    assert event_sentences(study, RecordIndex([older])) == ()
+
+
+def test_what_auto_chose_is_said_with_how_well_it_predicted_and_why() -> None:
+    study = load_text(STUDY, "jobs.yaml", None, seed=1)
+
+    def move(chosen: str, measured: float, high: float | None = 0.25) -> JsonValue:
+        stopped: JsonValue = {"predicted": [0.05, 0.1, high], "measured": measured}
+        reason = f"{chosen} keeps 300 ms with a downtime of 50 ms to 250 ms"
+        return {"method": chosen, "chosen": chosen, "reason": reason, "stopped": stopped}
+
+    moves = [move("precopy", 0.2), move("precopy", 0.3), move("postcopy", 0.9, None)]
+    assert event_sentences(study, RecordIndex([trial(GUEST, 0, chosen={"moves": moves})])) == (
+        "guest, chosen: auto chose precopy in 2 of 3 moves and postcopy in 1; the standstill was as "
+        "predicted in 2 of 3; the last time, postcopy keeps 300 ms with a downtime of 50 ms to 250 ms.",
+    )
+    once = trial(GUEST, 0, chosen={"moves": [move("offline", 0.04)]})
+    assert event_sentences(study, RecordIndex([once])) == (
+        "guest, chosen: auto chose offline; the standstill was as predicted in 0 of 1; "
+        "offline keeps 300 ms with a downtime of 50 ms to 250 ms.",
+    )
+    stuck = trial(GUEST, 0, chosen={"moves": [{"method": "precopy", "ended": False}]})
+    assert event_sentences(study, RecordIndex([stuck])) == ()

@@ -27,12 +27,12 @@ from .tables.boot import boot_blocks, printed_boots
 from .tables.cells import Entry, compared_labels, left_out_text, verdict_table, verdict_text
 from .tables.claims import ClaimHere, claims_grid, claims_here
 from .tables.clients import clients_grids
+from .tables.event_sentences import event_sentences
 from .tables.guest_gains import gains_grids, gains_json, gains_of
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
 from .tables.layout import LaidOutTable, laid_out
 from .tables.paper_method import method_blocks, method_json
 from .tables.papers import finding_json, findings_blocks
-from .tables.pauses import pauses_sentences
 from .tables.sweeps import sweeps_json
 from .tables.trust import trust_in
 from .tables.whole_runs import whole_runs, whole_runs_grids, whole_runs_json
@@ -249,7 +249,7 @@ def _part(r: PartResult, paper: Published | None, charts: PartCharts) -> Leaf:
         blocks += charts(r, pairs, counted, records)
         blocks += _grids(r.study, r.analysis)
         blocks += whole_runs_grids(r.study, whole_runs(r.study, records))
-        blocks += [Words(text=text) for text in pauses_sentences(r.study, records)]
+        blocks += [Words(text=text) for text in event_sentences(r.study, records)]
         blocks += clients_grids(r.study, records)
         blocks += gains_grids(r.study, gains_of(r.study, r.analysis, counted))
         blocks += instances_blocks(r.study, counted)

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 from ...host.facts.provenance import cpu_summary
 from ...model.record import JsonValue
-from ...model.sweep import sweeps
-from ...model.workloads.event import Extent
 from ...report.forms.json_form import json_form
 from ...report.record_index import RecordIndex
 from ...report.tables.answer import absent_environments
 from ...report.tables.cells import question_text
+from ...report.tables.event_sentences import event_sentences
 from ...report.tables.inside import inside_of
-from ...report.tables.pauses import pauses_sentences
 from ...report.tables.sweeps import convergence_sentences, sweeps_json
 from ...samplers import costs_in
 from ..common import print_json
@@ -55,11 +53,10 @@ def result_json(found: Results, *, page_follows: bool = False) -> dict[str, Json
 
 
 def _events(found: Results) -> RecordIndex:
-    """Return an index of the records if the study has sweeps or events of jobs, since the convergence of
-    moves and the pauses of ranks are read from records; else an empty index, because there may be many
-    records."""
-    jobs = any(w.extent is not Extent.INSTANCE for w in found.study.events)
-    return RecordIndex(found.trials if jobs or sweeps(found.study) else ())
+    """Return an index of the records if the study has events, since the convergence of moves, the methods
+    that were chosen and the pauses of ranks are read from records; else an empty index, because there may be
+    many records."""
+    return RecordIndex(found.trials if found.study.events else ())
 
 
 def _page(directory: ResultsDirectory, follows: bool) -> str | None:
@@ -99,7 +96,7 @@ def _print_answer(found: Results, page_follows: bool) -> None:
         report=_page(directory, page_follows),
         width=output_columns(),
         absent=absent_environments(directory.provenance),
-        moves=[*convergence_sentences(found.study, events), *pauses_sentences(found.study, events)],
+        moves=[*convergence_sentences(found.study, events), *event_sentences(found.study, events)],
     )
     print_text(text)
 

@@ -29,9 +29,9 @@ from ..sheet import Block, Leaf, Words, html_of
 from ..tables.answer import absent_environments
 from ..tables.cells import question_text, side
 from ..tables.clients import clients_grids
+from ..tables.event_sentences import event_sentences
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.instances import instances_blocks, instances_of
-from ..tables.pauses import pauses_sentences
 from ..tables.swept import event_leaves
 from ..text import one_line, plural, tight
 from . import first, sections
@@ -151,7 +151,7 @@ def _page(study: Study, analysis: Analysis, context: Context, drawings: Drawings
             "Steps of events",
             [
                 *steps_charts(study, records, title),
-                *(Words(text=text) for text in pauses_sentences(study, records)),
+                *(Words(text=text) for text in event_sentences(study, records)),
                 *clients_grids(study, records),
             ],
         ),
