@@ -20,13 +20,14 @@ from nearmetal.host import LocalHost
 from nearmetal.host.counters.trial import delta, disturbance, flags, snapshot
 from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
+from nearmetal.model.scope import NODE, Scope
 from nearmetal.records import ResultsDirectory, TrialWriter
 from nearmetal.records.codec import to_line
 from nearmetal.testing.simulate import PLAIN
 
 INSTANCES = {
-    "instance.a": {"cpuacct": Path("/sys/fs/cgroup/cpuacct"), "memory": Path("/sys/fs/cgroup/memory")},
-    "instance.b": {"cpuacct": Path("/sys/fs/cgroup/cpuacct"), "memory": Path("/sys/fs/cgroup/memory")},
+    Scope.instance("a"): {"cpuacct": Path("/sys/fs/cgroup/cpuacct"), "memory": Path("/sys/fs/cgroup/memory")},
+    Scope.instance("b"): {"cpuacct": Path("/sys/fs/cgroup/cpuacct"), "memory": Path("/sys/fs/cgroup/memory")},
 }
 SLICES = tuple(0.01 + i / 1e5 for i in range(8))
 ROW = replace(PLAIN.rows[0], values=SLICES, seconds=SLICES, parts={"comm": SLICES})
@@ -47,7 +48,7 @@ def recorded(host: LocalHost, writer: TrialWriter) -> TrialRecord:
         begin=begin,
         end=time.time(),
         rows=(ROW, replace(ROW, metric="copy")),
-        counters={"node": node_delta, **instances},
+        counters={NODE: node_delta, **instances},
         disturbance=noise,
         flags=flags(noise),
     )

@@ -17,6 +17,7 @@ from nearmetal.host import LocalHost
 from nearmetal.host.counters.files import CounterFiles, cgroup_paths
 from nearmetal.host.counters.sources import GroupSource
 from nearmetal.meters.inside import InsideCounters, offered_events
+from nearmetal.model.scope import Scope
 from nearmetal.model.study import Attachment, Environment, Limits
 from nearmetal.node.machine import cache_directory
 from nearmetal.samplers import Sampler, costs_in
@@ -150,7 +151,7 @@ def test_a_quota_shows_as_throttled_seconds(tools: Tools, tmp_path: Path) -> Non
             instance = stack.enter_context(get_backend("namespaces").start(HOST, tools, request))
             files = CounterFiles(HOST, cgroup_paths(instance.cgroups), held=True)
             stack.callback(files.close)
-            inside = InsideCounters((GroupSource(name="a", files=files),))
+            inside = InsideCounters((GroupSource(files=files),))
             spin = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"
             rank = [tools / "nm-rank", "--report", str(tmp_path), "--", "sh", "-c", spin]
             begin = time.monotonic()
@@ -159,7 +160,7 @@ def test_a_quota_shows_as_throttled_seconds(tools: Tools, tmp_path: Path) -> Non
                 report = parse_report((tmp_path / "rank.0.json").read_text())
                 inside.run("spin", [report])
             whole = time.monotonic() - begin
-        found = inside.close()["timed.spin"]
+        found = inside.close()[Scope.timed("spin")]
         throttled, delay = found["throttled"], found["run_delay"]
         assert throttled is not None and delay is not None
         return throttled, delay, whole - report.user + 0.1  # a period of the quota more

@@ -24,6 +24,7 @@ from nearmetal.host.leftovers import LeftoverKind, find
 from nearmetal.host.namespaces import NETNS_DIRECTORY
 from nearmetal.model.environments.network import NetworkSettings, Offloads
 from nearmetal.model.record import Connection
+from nearmetal.model.scope import NODE
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.network.build import Network, attempted_networks, build_networks
 from nearmetal.network.plan import NetworkRequest
@@ -252,7 +253,7 @@ def connection(
             end = time.monotonic() + 600
             while not out.read_text() and time.monotonic() < end:
                 time.sleep(0.005)
-        found = network.meters[b.netns].connections("x")
+        found = network.meters[b.netns].connections(NODE)
         assert found is not None and len(found) == 1, found
     return found[0]
 
@@ -344,7 +345,7 @@ def test_each_namespace_has_a_meter_that_reads_it_from_outside(
         assert (counters["dev.eth0.rx_packets"] or 0) >= 4
         assert counters["dev.eth0.rx_drops"] == 0
     assert between["TcpOutSegs"] == 0
-    assert [m.connections("x") for m in meters] == [[], []]
+    assert [m.connections(NODE) for m in meters] == [[], []]
 
 
 def test_connections_are_seen_in_the_namespace_that_holds_them(network: Network, tmp_path: Path) -> None:
@@ -360,12 +361,12 @@ def test_connections_are_seen_in_the_namespace_that_holds_them(network: Network,
             end = time.monotonic() + 600
             while not out.read_text() and time.monotonic() < end:
                 time.sleep(0.005)
-        found = network.meters[network.hub_netns].connections("x")
+        found = network.meters[network.hub_netns].connections(NODE)
         assert found is not None
         assert {f"{address}:7000"} < {c.local for c in found}
         assert {c.congestion_control for c in found} == {facts(network)["hub"]["congestion_control"]}
         assert all(c.rto is not None and c.rto > 0.001 and c.rtt for c in found)
-        assert network.meters[network.seats[0].netns].connections("x") == []
+        assert network.meters[network.seats[0].netns].connections(NODE) == []
     finally:
         for process in started:
             process.kill()

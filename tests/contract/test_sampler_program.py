@@ -13,11 +13,13 @@ from tests.samples import read_samples
 
 from nearmetal.host import LocalHost
 from nearmetal.host.counters.trial import local_scale
+from nearmetal.model.scope import GUEST, NODE, Scope
 from nearmetal.node.machine import cache_directory
 from nearmetal.samplers import GuestSampler, Header, Sampler, Stream, in_windows, read_sections
 from nearmetal.samplers.frames import raw_beside
 from nearmetal.workloads.build import build_tools
 
+A, B = Scope.instance("a"), Scope.instance("b")
 TICK = local_scale().tick
 
 
@@ -34,7 +36,7 @@ def wait_until_gone(pid: int) -> None:
     until(lambda: not Path(f"/proc/{pid}").exists(), f"the end of process {pid}")
 
 
-def wait_for_samples(raw: Path, scope: str, count: int) -> None:
+def wait_for_samples(raw: Path, scope: Scope, count: int) -> None:
     """Until so many lines of the sampler tell of a scope: on a busy machine they come late."""
     end = time.monotonic() + 600
     while not raw.exists() or raw.read_bytes().count(f'"{scope}":'.encode()) < count:
@@ -48,13 +50,13 @@ def test_counters_of_the_node_and_of_an_instance(tmp_path: Path, program: str) -
     with Sampler(tmp_path, writer="w", host=LocalHost(), program=program, period=0.1, flush=0.1) as sampler:
         sampler.add_instance("a", {"cpuacct": tmp_path})
         sampler.mark(sampler.scope_of("a"))
-        wait_for_samples(sampler.raw, "instance.a", 3)
+        wait_for_samples(sampler.raw, A, 3)
         sampler.remove_instance("a")
-        wait_for_samples(sampler.raw, "node", sampler.raw.read_bytes().count(b'"node":') + 2)
+        wait_for_samples(sampler.raw, NODE, sampler.raw.read_bytes().count(b'"node":') + 2)
     assert sampler.problem is None
     found = read_samples(tmp_path / "w.jsonl.zst")
     assert not found.torn
-    nodes = [s.scopes["node"] for s in found.samples if "node" in s.scopes]
+    nodes = [s.scopes[NODE] for s in found.samples if NODE in s.scopes]
     assert len(nodes) >= 5
     first, last = nodes[0], nodes[-1]
     assert first.keys() == last.keys()
@@ -63,13 +65,13 @@ def test_counters_of_the_node_and_of_an_instance(tmp_path: Path, program: str) -
         assert before is not None, name
         assert after is not None, name
     assert (last["context_switches"] or 0) > (first["context_switches"] or 0)
-    instances = [s.scopes["instance.a"] for s in found.samples if "instance.a" in s.scopes]
+    instances = [s.scopes[A] for s in found.samples if A in s.scopes]
     assert len(instances) >= 3
     assert {(i["user"], i["system"]) for i in instances} == {(2.0, 1.0)}
     # It is marked at once, but a sample may be due between the two commands.
     assert 2.5 in [i["cpu"] for i in instances[:2]]
     assert {i["cpu"] for i in instances} == {2.5, None}, "in every fifth"
-    assert "instance.a" not in found.samples[-1].scopes
+    assert A not in found.samples[-1].scopes
 
 
 def test_instances_that_come_and_go_between_samples_lose_no_sample(tmp_path: Path, program: str) -> None:
@@ -79,17 +81,17 @@ def test_instances_that_come_and_go_between_samples_lose_no_sample(tmp_path: Pat
         sampler.add_instance("b", {"cpuacct": tmp_path, "memory": tmp_path})
         sampler.remove_instance("a")
     last = read_samples(tmp_path / "w.jsonl.zst").samples[-1].scopes
-    assert last.keys() == {"node", "instance.b"} and last["instance.b"]["cpu"] == 2.5
-    assert last["instance.b"]["memory"] is None, "a file that is not there is missing"
+    assert last.keys() == {NODE, B} and last[B]["cpu"] == 2.5
+    assert last[B]["memory"] is None, "a file that is not there is missing"
 
 
 def test_long_files_are_cut_to_what_is_parsed(tmp_path: Path, program: str) -> None:
     with Sampler(tmp_path, writer="w", host=LocalHost(), program=program):
         raw = raw_beside(tmp_path / "w.jsonl.zst")
-        wait_for_samples(raw, "node", 1)
+        wait_for_samples(raw, NODE, 1)
     assert not raw.exists()
     (sample, *_) = read_samples(tmp_path / "w.jsonl.zst").samples
-    missing = [n for n in ("swap_in", "swap_out", "steal", "softirq") if sample.scopes["node"][n] is None]
+    missing = [n for n in ("swap_in", "swap_out", "steal", "softirq") if sample.scopes[NODE][n] is None]
     assert missing == []
 
 
@@ -106,7 +108,7 @@ def test_sampler_ends_with_a_killed_tool_and_keeps_its_lines(tmp_path: Path, pro
         assert tool.stdout is not None
         assert tool.stdout.readline() == "on\n"
         (sampler,) = children_of(tool.pid)
-        wait_for_samples(raw_beside(tmp_path / "w.jsonl.zst"), "node", 4)
+        wait_for_samples(raw_beside(tmp_path / "w.jsonl.zst"), NODE, 4)
         os.kill(tool.pid, signal.SIGKILL)
     wait_until_gone(sampler)
     killed = len(read_samples(tmp_path / "w.jsonl.zst").samples)
@@ -146,14 +148,14 @@ def test_a_mark_is_on_the_disk_at_once(tmp_path: Path, program: str) -> None:
     with Sampler(tmp_path, writer="w", host=LocalHost(), program=program, period=7200.0) as sampler:
         stream = Stream(sampler.raw, local_scale())
         sampler.add_instance("a", {"cpuacct": tmp_path})
-        sampler.mark(sampler.scope_of("a"), "node")
+        sampler.mark(sampler.scope_of("a"), NODE)
         scope, begin = sampler.scope_of("a"), time.monotonic()
         assert stream.until(scope, 0.0, PATIENCE)[-1].monotonic - begin < PATIENCE
         (tmp_path / "cpuacct.usage").write_text("3000000000\n")
         begin = time.monotonic()
-        sampler.mark(scope, "node")
-        own = [s.monotonic for s in stream.until("node", begin, PATIENCE) if scope in s.scopes]
-        counted = in_windows(stream.until("node", begin, 0.0), scope, [(own[0], own[-1])])
+        sampler.mark(scope, NODE)
+        own = [s.monotonic for s in stream.until(NODE, begin, PATIENCE) if scope in s.scopes]
+        counted = in_windows(stream.until(NODE, begin, 0.0), scope, [(own[0], own[-1])])
         assert counted["cpu"] == 2.0
     assert sampler.problem is None
 
@@ -185,7 +187,7 @@ def test_a_sampler_in_a_guest_is_told_and_its_lines_are_kept(tmp_path: Path, pro
 def test_a_guest_that_has_gone_ends_its_sampler_alone(tmp_path: Path) -> None:
     made = GuestSampler(LocalHost(), ["/bin/false"], "g", tmp_path / "g.jsonl", local_scale())
     with made:
-        assert made.stream.until("guest.g", 0.0, 0.05) == []
+        assert made.stream.until(Scope(kind=GUEST, name="g"), 0.0, 0.05) == []
         made.mark()
     absent = [str(tmp_path / "none")]
     broken = GuestSampler(LocalHost(), absent, "g", tmp_path / "h.jsonl", local_scale())

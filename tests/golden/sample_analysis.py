@@ -22,6 +22,7 @@ from nearmetal.model.result import (
     Unused,
     Verdict,
 )
+from nearmetal.model.scope import NODE
 from nearmetal.model.study import (
     Attachment,
     Better,
@@ -332,7 +333,7 @@ def _trial(rng: random.Random, block: int, arm: str) -> TrialRecord:
             for r in (0, 1)
         ),
         transport=tcp if two or arm.startswith("native-tcp") else shared,
-        counters={"node": {"context_switches": 410.0 + block, "interrupts": 900.0, "steal_seconds": None}},
+        counters={NODE: {"context_switches": 410.0 + block, "interrupts": 900.0, "steal_seconds": None}},
         disturbance={"other_cpu": 0.01 + 0.0005 * block, "steal": None},
         flags=("disturbed: other processes 6.1 % of the CPU",) if block == 7 else (),
     )

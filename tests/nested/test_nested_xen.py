@@ -124,7 +124,7 @@ def test_a_pv_guest_is_pinned_weighed_counted_and_moved(dom0: Outer, parts: Part
         xl.set_share(XenScheduler.CREDIT2, g.label, weight=256, cap=0)
         before = xl.counters()[g.label]
         assert before["memory_bytes"] == pytest.approx(128 * MIB, rel=0.05) and before["disk_reads"] > 0
-        (source,) = [s for s in g.sources if s.name == "xen.nmguest"]
+        (source,) = [s for s in g.sources if str(s.scope) == "xen.nmguest"]
         counted = source.read()
         assert (counted["disk_reads"] or 0) >= before["disk_reads"] and "memory_bytes" not in counted
         uptime = float(out(g, "cat", "/proc/uptime").split()[0])
@@ -140,7 +140,7 @@ def test_a_pv_guest_is_pinned_weighed_counted_and_moved(dom0: Outer, parts: Part
             assert float(out(g, "cat", "/proc/uptime").split()[0]) >= uptime
             assert "/dev/xvdc" in out(g, "cat", "/proc/swaps")
             assert xl.set_share(XenScheduler.CREDIT2, label, weight=None, cap=None).weight == 300
-            (source,) = [s for s in moved.instance.sources if s.name == "xen.nmguest"]  # type: ignore[attr-defined]
+            (source,) = [s for s in moved.instance.sources if str(s.scope) == "xen.nmguest"]  # type: ignore[attr-defined]
             assert source.read()["disk_reads"] is not None
             # As after a kill -9: found by its name on the dom0 that was noted, and all of it removed.
             assert label in kept_names(HOST)

@@ -12,6 +12,7 @@ from nearmetal.analysis import analyse
 from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.result import Cell, Change, Verdict
+from nearmetal.model.scope import Scope
 from nearmetal.model.study import (
     Attachment,
     Better,
@@ -94,7 +95,9 @@ def told(
         if in_mpi is not None:
             row = replace(row, parts={"comm": (in_mpi,) * len(row.values)})
         network = {"TcpExtTCPTimeouts": 0.0, **network}
-        return replace(r, rows=(row,), counters={"timed.cg": timed}, network={"timed.cg": network})
+        return replace(
+            r, rows=(row,), counters={Scope.timed("cg"): timed}, network={Scope.timed("cg"): network}
+        )
 
     (cell,) = analyse(asked, plan, [with_counters(r) for r in records]).cells
     return cell

@@ -17,6 +17,7 @@ from nearmetal.host.leftovers import find
 from nearmetal.host.lock import machine_lock
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.record import Status
+from nearmetal.model.scope import HUB, Scope
 from nearmetal.model.study import (
     Attachment,
     Design,
@@ -86,9 +87,9 @@ def test_messages_pass_over_every_attachment_with_its_settings() -> None:
             continue
         assert r.transport["kind"] == "tcp" and r.transport["btl_tcp_if_include"] == "eth0"
         assert len({p.host for p in r.places}) == 2
-        sent = [r.network[f"instance.{p.host}"] for p in r.places]
+        sent = [r.network[Scope.instance(p.host)] for p in r.places]
         assert all((c["TcpOutSegs"] or 0) > 100 and c["dev.eth0.tx_bytes"] for c in sent), name
-        assert ("hub" in r.network) == (name != "veth/2x1")
+        assert (HUB in r.network) == (name != "veth/2x1")
     for value in network.values():
         assert isinstance(value, dict) and isinstance(value["got"], dict)
         seats = [f for place, f in value["got"].items() if place != "hub"]

@@ -17,6 +17,7 @@ from nearmetal.host.lock import machine_lock
 from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.result import Verdict
+from nearmetal.model.scope import HUB, NODE, Scope
 from nearmetal.model.study import (
     Attachment,
     CommandWorkload,
@@ -110,10 +111,10 @@ def test_a_tiny_queue_is_found_and_blamed(session: Node) -> None:
     records = [from_line(to_line(r)) for r in run_one(session)]
     assert [r.reason for r in records] == [""] * 3
     box = next(r for r in records if r.arm == "box/2x1")
-    timed, hub = box.network["timed.pp"], box.network["hub"]
+    timed, hub = box.network[Scope.timed("pp")], box.network[HUB]
     assert (timed["TcpExtTCPTimeouts"] or 0) >= 1
     assert (hub["qdisc.port0.tbf.drops"] or 0) + (hub["qdisc.port1.tbf.drops"] or 0) > 50
-    own = [box.network[f"instance.{p.host}"] for p in box.places]
+    own = [box.network[Scope.instance(p.host)] for p in box.places]
     assert sum(c["TcpRetransSegs"] or 0 for c in own) >= (timed["TcpRetransSegs"] or 0) > 50
     assert all((c["dev.eth0.tx_bytes"] or 0) > 1e6 for c in own)
 
@@ -128,8 +129,8 @@ def test_a_tiny_queue_is_found_and_blamed(session: Node) -> None:
     assert len({c.local for c in box.connections}) > 2
 
     native = next(r for r in records if r.arm == "native/1x2")
-    assert native.network["node"]["TcpOutSegs"]
-    assert "hub" not in native.network
+    assert native.network[NODE]["TcpOutSegs"]
+    assert HUB not in native.network
     _check_report(session.study, records)
 
 

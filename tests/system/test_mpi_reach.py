@@ -21,6 +21,7 @@ from nearmetal.launchers import InstalledMpi
 from nearmetal.launchers.transport import SEEN
 from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
+from nearmetal.model.scope import RANKS
 from nearmetal.model.study import (
     Attachment,
     CommandWorkload,
@@ -139,7 +140,7 @@ def test_every_arm_talks_by_what_it_was_asked_to(mpi: Mpi, reach: Reach) -> None
     assert {r.arm: r.reason for r in records.values() if r.reason} == {}
     for arm, record in records.items():
         assert record.transport["seen"] == SEEN[WANTED[arm]], arm
-        carried = record.network.get("ranks", {}).get("tcp_bytes")
+        carried = record.network.get(RANKS, {}).get("tcp_bytes")
         if WANTED[arm] is Transport.TCP:
             assert carried is not None and carried > 2 * 20 * 65536, arm
         else:

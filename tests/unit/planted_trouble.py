@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from nearmetal.model.record import Connection
 from nearmetal.model.result import NetworkTrouble
+from nearmetal.model.scope import Scope
 
 CONNECTION = Connection(
-    scope="instance.a",
+    scope=Scope.instance("a"),
     local="10.99.0.2:1",
     remote="10.99.0.3:2",
     congestion_control="cubic",

@@ -10,6 +10,7 @@ from nearmetal.analysis.fold.counts import CountsBuilder
 from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.result import Analysis, Cell, NetworkTrouble, Verdict
+from nearmetal.model.scope import HUB, NODE, Scope
 from nearmetal.model.study import (
     Attachment,
     Better,
@@ -38,18 +39,18 @@ STUDY = Study(
 )
 BASE_SECONDS, BLOCKS = 0.25, 12
 #: 2015: CG took 180 % longer with some twenty time-outs of 0.2 s.
-STORY = {"timed.cg": {"TcpExtTCPTimeouts": 20.0, "TcpRetransSegs": 40.0, "TcpExtTCPLossProbes": 2.0}}
-QUIET = {"timed.cg": {"TcpExtTCPTimeouts": 0.0, "TcpRetransSegs": 3.0, "TcpExtTCPLossProbes": 3.0}}
+STORY = {Scope.timed("cg"): {"TcpExtTCPTimeouts": 20.0, "TcpRetransSegs": 40.0, "TcpExtTCPLossProbes": 2.0}}
+QUIET = {Scope.timed("cg"): {"TcpExtTCPTimeouts": 0.0, "TcpRetransSegs": 3.0, "TcpExtTCPLossProbes": 3.0}}
 LOSSY = replace(CONNECTION, rto=0.2, timeouts=20, timeout_runs=20, timeout_seconds=0.0)
 
 
-def network(record: TrialRecord, told: dict[str, dict[str, float]]) -> TrialRecord:
+def network(record: TrialRecord, told: dict[Scope, dict[str, float]]) -> TrialRecord:
     if record.arm != "box/two":
         return replace(record, network=QUIET)
     return replace(record, network=told, connections=(LOSSY, replace(LOSSY, rto=0.4)))
 
 
-def analysis(told: dict[str, dict[str, float]], *, overhead: float) -> Analysis:
+def analysis(told: dict[Scope, dict[str, float]], *, overhead: float) -> Analysis:
     plan = make_plan(STUDY, blocks=BLOCKS)
     metric = SimulatedMetric(workload="cg", metric="time", unit="s", better=Better.LOWER, value=BASE_SECONDS)
     records = simulate(STUDY, plan, metrics=[metric], overheads={"box/two": overhead}, spread=Spread())
@@ -80,7 +81,7 @@ def test_probes_that_were_answered_are_no_trouble() -> None:
 
 
 def test_time_outs_that_explain_little_are_shown_and_not_blamed() -> None:
-    told = {"timed.cg": {"TcpExtTCPTimeouts": 1.0, "TcpRetransSegs": 9.0}}
+    told = {Scope.timed("cg"): {"TcpExtTCPTimeouts": 1.0, "TcpRetransSegs": 9.0}}
     cell = only(analysis(told, overhead=2.2))
     assert cell.network is not None and cell.network.timeouts == 1
     assert cell.attribution is not None and "time-outs" not in cell.attribution.sentence
@@ -97,10 +98,14 @@ def test_without_counters_there_is_nothing_to_say() -> None:
 
 def test_drops_by_place_most_first() -> None:
     network_ = {
-        "hub": {"qdisc.port1.tbf.drops": 74.0, "dev.port1.tx_drops": 0.0, "qdisc.port1.tbf.overlimits": 9e9},
-        "node": {"softnet.dropped": 2.0, "softnet.dropped.cpu1": 2.0},
-        "instance.nm0": {"TcpExtTCPBacklogDrop": 3.0, "TcpExtRcvPruned": 5.0, "dev.eth0.100.rx_drops": 1.0},
-        "timed.cg": {"TcpExtTCPTimeouts": 4.0},
+        HUB: {"qdisc.port1.tbf.drops": 74.0, "dev.port1.tx_drops": 0.0, "qdisc.port1.tbf.overlimits": 9e9},
+        NODE: {"softnet.dropped": 2.0, "softnet.dropped.cpu1": 2.0},
+        Scope.instance("nm0"): {
+            "TcpExtTCPBacklogDrop": 3.0,
+            "TcpExtRcvPruned": 5.0,
+            "dev.eth0.100.rx_drops": 1.0,
+        },
+        Scope.timed("cg"): {"TcpExtTCPTimeouts": 4.0},
     }
     plan = make_plan(STUDY, blocks=2)
     metric = SimulatedMetric(workload="cg", metric="time", unit="s", better=Better.LOWER, value=1.0)

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from nearmetal.host import LocalHost
 from nearmetal.host.counters.sources import exit_sources
+from nearmetal.model.scope import EXITS, Scope
+
+VM = Scope(kind=EXITS, name="vm")
 
 
 def test_the_statistics_of_the_one_virtual_machine_are_read(tmp_path: Path) -> None:
@@ -16,12 +19,12 @@ def test_the_statistics_of_the_one_virtual_machine_are_read(tmp_path: Path) -> N
         (tmp_path / machine).mkdir()
     for name, text in (("exits", "1203\n"), ("io_exits", "17\n"), ("mmio_exits", "none\n"), ("other", "5")):
         (tmp_path / f"{own}-11" / name).write_text(text)
-    (source,) = exit_sources("exits.vm", LocalHost(), (own,), tmp_path)
-    assert source.name == "exits.vm"
+    (source,) = exit_sources(VM, LocalHost(), (own,), tmp_path)
+    assert source.scope == VM
     assert source.read() == {"exits": 1203.0, "io_exits": 17.0}
 
 
 def test_no_source_without_exit_counters(tmp_path: Path) -> None:
     for threads in ((), (os.getpid(),), (1 << 30,)):
-        assert exit_sources("exits.vm", LocalHost(), threads, tmp_path) == ()
-        assert exit_sources("exits.vm", LocalHost(), threads, tmp_path / "absent") == ()
+        assert exit_sources(VM, LocalHost(), threads, tmp_path) == ()
+        assert exit_sources(VM, LocalHost(), threads, tmp_path / "absent") == ()

@@ -22,6 +22,7 @@ from nearmetal.api.results import analysed
 from nearmetal.errors import RecordsError
 from nearmetal.model.change import replace
 from nearmetal.model.record import Status, TrialRecord, slice_values
+from nearmetal.model.scope import NODE, Scope
 from nearmetal.model.study import (
     Better,
     Design,
@@ -65,7 +66,7 @@ def told() -> list[TrialRecord]:
     """A run with a torn block, one that was run again, failures, wrong results and counters."""
     records = []
     for r in simulated():
-        counters = {"timed.ep": {"run_delay": 0.001 * r.block, "steal": None}, "node": {"x": 1.0}}
+        counters = {Scope.timed("ep"): {"run_delay": 0.001 * r.block, "steal": None}, NODE: {"x": 1.0}}
         r = replace(r, counters=counters, disturbance={"steal_share": 0.01 * r.block})
         if r.block == 5 and r.arm == "box/one":
             r = replace(r, status=Status.FAILED, reason="killed", rows=())

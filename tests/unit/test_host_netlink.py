@@ -16,6 +16,7 @@ from nearmetal.host.counters.netlink import (
     parse_qdiscs,
     qdisc_request,
 )
+from nearmetal.model.scope import NODE
 
 
 def message(kind: int, body: bytes) -> bytes:
@@ -77,7 +78,7 @@ def test_links() -> None:
 
 
 def test_a_connection_as_the_kernel_describes_it() -> None:
-    (found,) = parse_connections(connection(bytes(INFO)) + DONE, "node")
+    (found,) = parse_connections(connection(bytes(INFO)) + DONE, NODE)
     assert (found.local, found.remote) == ("10.99.0.2:50709", "10.99.0.3:1024")
     assert (found.rto, found.rtt, found.rttvar) == (0.204, 0.000891, 0.000037)
     assert (found.cwnd, found.retransmitted, found.lost, found.congestion_control) == (156, 5995, 2, "cubic")
@@ -86,10 +87,10 @@ def test_a_connection_as_the_kernel_describes_it() -> None:
 
 
 def test_values_missing_in_an_older_kernel_are_none() -> None:
-    (found,) = parse_connections(connection(bytes(INFO[:136])), "node")
+    (found,) = parse_connections(connection(bytes(INFO[:136])), NODE)
     assert (found.rto, found.bytes_received) == (0.204, 10_002_668)
     assert (found.timeouts, found.timeout_runs, found.timeout_seconds) == (None, None, None)
-    (found,) = parse_connections(connection(b""), "node")
+    (found,) = parse_connections(connection(b""), NODE)
     assert (found.rto, found.retransmitted) == (None, None)
 
 
@@ -100,7 +101,7 @@ def test_noise_never_raises(noise: bytes) -> None:
         list(messages(data))
         for parse in (parse_links, parse_qdiscs):
             assert len(parse(data)) >= 0
-        assert len(parse_connections(data, "node")) >= 0
+        assert len(parse_connections(data, NODE)) >= 0
 
 
 @given(st.integers(0, len(QDISCS)))

@@ -18,6 +18,7 @@ from nearmetal.host.counters.sources import GroupSource, NodeSource
 from nearmetal.meters.inside import InsideCounters, counted_everywhere, grown, own_sources
 from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
+from nearmetal.model.scope import NODE, Scope
 from nearmetal.report.tables.inside import inside_of
 from nearmetal.samplers import SamplingCost, costs_in, sampling_cost
 from nearmetal.samplers.sampler import cost_of_samples
@@ -31,8 +32,9 @@ SCALE = CounterUnits(tick=100, page=4096)
 class Script:
     """A source that answers from a list."""
 
-    def __init__(self, name: str, *answers: Counters) -> None:
-        self.name = name
+    scope = Scope.instance("a")
+
+    def __init__(self, *answers: Counters) -> None:
         self._answers = list(answers)
 
     def read(self) -> Counters:
@@ -58,20 +60,20 @@ def report(rank: int, **used: float | None) -> RankReport:
 
 
 def test_timed_parts_are_added_over_sources_and_slices() -> None:
-    one = Script("a", {"throttled": 1.0, "steal": 5.0}, {"throttled": 1.5, "steal": 5.0})
-    two = Script("b", {"throttled": 0.0}, {"throttled": 0.25})
+    one = Script({"throttled": 1.0, "steal": 5.0}, {"throttled": 1.5, "steal": 5.0})
+    two = Script({"throttled": 0.0}, {"throttled": 0.25})
     inside = InsideCounters((one, two))
     with inside.timed("cg"):
         inside.slice("cg", slice_line(run_delay=0.125, page_faults=3.0, cycles=None))
         inside.slice("cg", slice_line(run_delay=0.25, page_faults=1.0, cycles=None))
     assert inside.close() == {
-        "timed.cg": {"run_delay": 0.375, "page_faults": 4.0, "throttled": 0.75, "steal": 0.0}
+        Scope.timed("cg"): {"run_delay": 0.375, "page_faults": 4.0, "throttled": 0.75, "steal": 0.0}
     }
 
 
 def test_counter_missing_in_one_instance_is_missing_in_the_sum() -> None:
-    one = Script("a", {"throttled": 1.0}, {"throttled": 1.5})
-    two = Script("b", {"throttled": None}, {"throttled": None})
+    one = Script({"throttled": 1.0}, {"throttled": 1.5})
+    two = Script({"throttled": None}, {"throttled": None})
     inside = InsideCounters((one, two))
     with inside.timed("cg"):
         pass
@@ -86,7 +88,7 @@ def test_runs_count_what_ranks_used_and_warm_up_does_not() -> None:
             "app", [report(0, run_delay=0.5, page_faults=2.0), report(1, run_delay=0.25, page_faults=1.0)]
         )
     # CPUs were waited for by both at once: the longest counts; faults and bytes add up.
-    assert inside.close() == {"timed.app": {"run_delay": 0.5, "page_faults": 3.0, "rchar": 30.0}}
+    assert inside.close() == {Scope.timed("app"): {"run_delay": 0.5, "page_faults": 3.0, "rchar": 30.0}}
 
 
 @pytest.mark.parametrize(
@@ -115,14 +117,14 @@ def test_a_counter_that_ran_backwards_is_unknown(
 
 
 def test_instances_may_bring_sources_of_their_own() -> None:
-    source = Script("guest.a")
+    source = Script()
     bare, counting = SimpleNamespace(label="a"), SimpleNamespace(label="b", sources=(source,))
     assert own_sources(cast(Any, (bare, counting))) == (source,)
 
 
 def test_events_are_counted_on_all_sides_or_on_none() -> None:
     def record(arm: str, **counted: float) -> TrialRecord:
-        counters = {"node": {}, "timed.cg": counted}
+        counters = {NODE: {}, Scope.timed("cg"): counted}
         return replace(PLAIN, trial=arm, arm=arm, rows=(), counters=counters)
 
     here = record("a", page_faults=1.0, cycles=5.0, task_clock=1.0)
@@ -155,7 +157,7 @@ def test_faults_and_limit_hits_of_both_versions() -> None:
 def test_a_group_that_is_gone_tells_nothing(tmp_path: Path) -> None:
     (tmp_path / "cpu.stat").write_text("nr_throttled 1\nthrottled_time 1000000000\n")
     files = CounterFiles(LocalHost(), {"cpu.stat": str(tmp_path / "cpu.stat")}, held=False)
-    source = GroupSource(name="a", files=files)
+    source = GroupSource(files=files)
     assert source.parse(source.take())["throttled"] == 1.0
     (tmp_path / "cpu.stat").unlink()
     assert source.parse(source.take())["throttled"] is None

@@ -60,9 +60,9 @@ def test_the_group_of_a_guest_counts_the_instances_that_share_it_once(tmp_path: 
         with meters.arms["1.box/2x1"].inside.timed("cg"):
             used.write_text(f"usage_usec {10**12}\n")
         found = meters.close()
-    assert found.of("1.box/2x1").counters[str(Scope.timed("cg"))]["cpu"] == 10**6 - 1
+    assert found.of("1.box/2x1").counters[Scope.timed("cg")]["cpu"] == 10**6 - 1
     assert found.disturbance["other_cpu_share"] == 0.0, "all busy time is that of the guest"
-    assert found.of("1.box/2x1").counters[str(Scope.instance("a"))]["cpu"] is None
+    assert found.of("1.box/2x1").counters[Scope.instance("a")]["cpu"] is None
     own = SimpleNamespace(label="a", hostname="a", cgroups=guest.cgroups)
     for changed in ({"lodges_with": "1.vm/1x2"}, {"instances": (own,)}):
         other: Any = SimpleNamespace(**{**vars(arm), **changed})

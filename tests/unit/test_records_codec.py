@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.planted_trouble import CONNECTION
 
 from nearmetal.errors import RecordsError
 from nearmetal.model.change import replace
 from nearmetal.model.record import Connection, Fold, RankPlace, Row, Status, TrialRecord, slice_value
+from nearmetal.model.scope import NODE, Scope
 from nearmetal.model.study import Better
 from nearmetal.model.workloads.profile import CallProfile, PeerProfile, RankProfile
 from nearmetal.records.codec import Malformed, UnknownSchema, data_from_line, from_line, to_dict, to_line
@@ -54,9 +56,11 @@ places = st.builds(
     cpus=st.lists(st.integers(0, 300), max_size=4).map(tuple),
     namespaces=st.dictionaries(st.sampled_from(["mnt", "net"]), st.integers(0, 2**40)),
 )
+scopes = st.text(max_size=8).map(Scope.parse)
 connections = st.builds(
     Connection,
-    **dict.fromkeys(("scope", "local", "remote"), st.text(max_size=8)),
+    scope=scopes,
+    **dict.fromkeys(("local", "remote"), st.text(max_size=8)),
     congestion_control=st.none() | st.text(max_size=5),
     **dict.fromkeys(("rto", "rtt", "rttvar", "timeout_seconds"), st.none() | numbers),
     **dict.fromkeys(("cwnd", "retransmitted", "lost", "timeouts", "timeout_runs"), counts),
@@ -96,11 +100,11 @@ records = st.builds(
     rows=st.lists(rows(), max_size=3).map(tuple),
     places=st.lists(places, max_size=2).map(tuple),
     transport=st.dictionaries(st.text(max_size=5), json_values, max_size=2),
-    counters=st.dictionaries(st.text(max_size=8), measured, max_size=2),
+    counters=st.dictionaries(scopes, measured, max_size=2),
     disturbance=measured,
     flags=st.lists(st.text(max_size=8), max_size=2).map(tuple),
     phases=st.dictionaries(st.text(max_size=5), numbers, max_size=2),
-    network=st.dictionaries(st.text(max_size=8), measured, max_size=2),
+    network=st.dictionaries(scopes, measured, max_size=2),
     connections=st.none() | st.lists(connections, max_size=2).map(tuple),
     profile=st.dictionaries(st.text(max_size=5), st.lists(profiles, max_size=2).map(tuple), max_size=2),
 )
@@ -142,8 +146,8 @@ def test_a_record_without_a_network_is_as_it_was_before_there_were_any() -> None
 
 def test_none_stays_none_and_never_becomes_zero() -> None:
     back = from_line(to_line(PLAIN))
-    assert back.counters["node"]["steal"] is None
-    assert back.counters["node"]["user"] == 0.5
+    assert back.counters[NODE]["steal"] is None
+    assert back.counters[NODE]["user"] == 0.5
 
 
 def test_a_record_from_before_profiles_is_read() -> None:
@@ -163,6 +167,12 @@ def test_non_finite_values_are_refused_on_writing(bad: float) -> None:
     row = replace(PLAIN.rows[0], values=(bad, 1.0))
     with pytest.raises(RecordsError, match=r"3\.native/1x2"):
         to_line(replace(PLAIN, rows=(row,)))
+
+
+def test_a_scope_that_is_no_text_is_malformed() -> None:
+    line = to_line(replace(PLAIN, connections=(CONNECTION,)))
+    with pytest.raises(Malformed, match=r"connections\[0\].scope"):
+        from_line(line.replace(b'"scope":"instance.a"', b'"scope":5'))
 
 
 @pytest.mark.parametrize(

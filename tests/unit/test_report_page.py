@@ -21,6 +21,7 @@ from nearmetal.errors import RecordsError
 from nearmetal.model.change import replace
 from nearmetal.model.record import JsonValue
 from nearmetal.model.result import Analysis, Unused, Verdict
+from nearmetal.model.scope import Scope
 from nearmetal.model.study import Study
 from nearmetal.model.workloads.profile import CallProfile, PeerProfile, RankProfile
 from nearmetal.plan import make_plan
@@ -251,7 +252,7 @@ def test_hostile_text_stays_text() -> None:
         disturbance={EVIL: 0.1},
     )
     records = [
-        replace(r, arm=EVIL, transport={EVIL: EVIL}, flags=(EVIL,), counters={EVIL: {EVIL: 1.0}})
+        replace(r, arm=EVIL, transport={EVIL: EVIL}, flags=(EVIL,), counters={Scope.parse(EVIL): {EVIL: 1.0}})
         for r in sample.records(2)
     ]
     context = Context(

@@ -12,6 +12,7 @@ from tests.samples import read_samples
 
 from nearmetal.errors import RecordsError
 from nearmetal.host import Process
+from nearmetal.model.scope import NODE, Scope
 from nearmetal.samplers import Sampler, read_sections
 from nearmetal.samplers.frames import FrameWriter, frames
 from nearmetal.testing.fake_host import FakeHost, FakeProcess
@@ -87,9 +88,9 @@ def test_a_run_leaves_one_compressed_file(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["local.jsonl.zst"]
     found = read_samples(tmp_path / "local.jsonl.zst")
     assert [s.time for s in found.samples] == [1, 2]
-    assert found.samples[0].scopes["node"]["load1"] == 1.0
-    assert found.samples[0].scopes["node"]["user"] is None
-    assert found.samples[0].scopes["instance.a"]["cpu"] is None
+    assert found.samples[0].scopes[NODE]["load1"] == 1.0
+    assert found.samples[0].scopes[NODE]["user"] is None
+    assert found.samples[0].scopes[Scope.instance("a")]["cpu"] is None
     assert not found.torn
     told = host.told()
     assert "+ node stat 1 /proc/stat" in told

@@ -10,33 +10,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearmetal.host.counters.procfiles import SCHEDSTAT, CounterUnits, instance_counters
+from nearmetal.model.scope import GUEST, NODE, Scope
 from nearmetal.samplers import Sample, Stream, in_windows
 from nearmetal.samplers.reading import parse_lines
 
+GUEST_A = Scope(kind=GUEST, name="a")
 SCALE = CounterUnits(tick=100, page=4096)
 
 
 def sample(at: float, **counters: float | None) -> Sample:
-    return Sample(time=0.0, monotonic=at, scopes={"guest.a": counters})
+    return Sample(time=0.0, monotonic=at, scopes={GUEST_A: counters})
 
 
 def test_growing_counters_are_interpolated_at_both_ends() -> None:
     samples = [sample(0, user=0.0), sample(1, user=1.0), sample(2, user=3.0), sample(3, user=3.0)]
-    found = in_windows(samples, "guest.a", [(0.5, 1.5)])
+    found = in_windows(samples, GUEST_A, [(0.5, 1.5)])
     assert found == {"seconds": 1.0, "user": 1.5}
-    assert in_windows(samples, "guest.a", [(0.0, 1.0), (2.5, 3.0)]) == {"seconds": 1.5, "user": 1.0}
-    assert in_windows(samples, "guest.b", [(0.0, 1.0)]) == {"seconds": 1.0}
+    assert in_windows(samples, GUEST_A, [(0.0, 1.0), (2.5, 3.0)]) == {"seconds": 1.5, "user": 1.0}
+    assert in_windows(samples, Scope(kind=GUEST, name="b"), [(0.0, 1.0)]) == {"seconds": 1.0}
 
 
 def test_a_height_is_averaged_over_the_time() -> None:
     samples = [sample(0, memory_free=0.0), sample(1, memory_free=10.0), sample(3, memory_free=10.0)]
-    assert in_windows(samples, "guest.a", [(0.0, 2.0)])["memory_free"] == 7.5
-    assert in_windows(samples, "guest.a", [(0.0, 1.0), (1.0, 3.0)])["memory_free"] == pytest.approx(25 / 3)
+    assert in_windows(samples, GUEST_A, [(0.0, 2.0)])["memory_free"] == 7.5
+    assert in_windows(samples, GUEST_A, [(0.0, 1.0), (1.0, 3.0)])["memory_free"] == pytest.approx(25 / 3)
 
 
 def test_a_clock_that_is_ahead_is_put_right() -> None:
     samples = [sample(100 + t, user=float(t * t)) for t in range(5)]
-    assert in_windows(samples, "guest.a", [(1.0, 3.0)], 100.0)["user"] == 8.0
+    assert in_windows(samples, GUEST_A, [(1.0, 3.0)], 100.0)["user"] == 8.0
 
 
 @pytest.mark.parametrize(
@@ -50,12 +52,12 @@ def test_a_clock_that_is_ahead_is_put_right() -> None:
     ],
 )
 def test_unknown_counters_stay_unknown(samples: list[Sample]) -> None:
-    assert in_windows(samples, "guest.a", [(0.5, 1.5)]).get("user") is None
+    assert in_windows(samples, GUEST_A, [(0.5, 1.5)]).get("user") is None
 
 
 def test_idle_times_that_the_kernel_corrects_downwards_have_not_grown() -> None:
     samples = [sample(0, idle=5.0, iowait=1.0, user=5.0), sample(2, idle=4.9, iowait=2.0, user=4.9)]
-    found = in_windows(samples, "guest.a", [(0.0, 2.0)])
+    found = in_windows(samples, GUEST_A, [(0.0, 2.0)])
     assert found == {"seconds": 2.0, "idle": 0.0, "iowait": 1.0, "user": None}
 
 
@@ -67,7 +69,7 @@ def test_windows_beside_each_other_add_up(steps: list[float], first: float, seco
         samples.append(sample(at, user=total))
     last = float(len(steps) - 1)
     a, b = sorted((first * last, second * last))
-    parts = [in_windows(samples, "guest.a", [w])["user"] for w in ((0.0, a), (a, b), (b, last))]
+    parts = [in_windows(samples, GUEST_A, [w])["user"] for w in ((0.0, a), (a, b), (b, last))]
     assert sum(p for p in parts if p is not None) == pytest.approx(total - steps[0])
 
 
@@ -85,9 +87,9 @@ def test_a_stream_gives_what_came_since_it_was_made(tmp_path: Path) -> None:
     old, new = (b'{"time":%d.0,"monotonic":%d.0,"scopes":{"node":{}}}\n' % (t, t) for t in (1, 2))
     path.write_bytes(old)
     stream = Stream(path, SCALE)
-    assert stream.until("node", 1.0, 0.0) == []
+    assert stream.until(NODE, 1.0, 0.0) == []
     with path.open("ab") as file:
         os.write(file.fileno(), new + new[:20])
-    assert [s.time for s in stream.until("node", 2.0, 1.0)] == [2.0]
+    assert [s.time for s in stream.until(NODE, 2.0, 1.0)] == [2.0]
     assert [s.time for s in parse_lines(old + new, SCALE, path)] == [1.0, 2.0]
     assert Stream(tmp_path / "none", SCALE).lines() == b""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearmetal.model.scope import GUEST, INSTANCE, NODE, TIMED, Scope
+from nearmetal.model.scope import GUEST, HUB, INSTANCE, NODE, TIMED, Scope
 
 WORDS = st.text(string.ascii_lowercase + string.digits + "-_", min_size=1, max_size=8)
 KINDS = WORDS.filter(lambda kind: kind != "runs")
@@ -28,10 +28,10 @@ def test_every_text_is_a_scope_and_keeps_its_text(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "scope"),
     [
-        ("node", Scope(kind=NODE)),
+        ("node", NODE),
         ("instance.nm1-0", Scope.instance("nm1-0")),
         ("timed.cg", Scope(kind=TIMED, name="cg")),
-        ("runs.lammps.node", Scope(kind=NODE, runs="lammps")),
+        ("runs.lammps.node", NODE.over_runs("lammps")),
         ("runs.lammps.guest.nm1-0", Scope(kind=GUEST, name="nm1-0", runs="lammps")),
         ("runs", Scope(kind="runs")),
     ],
@@ -41,5 +41,5 @@ def test_texts_of_records(text: str, scope: Scope) -> None:
 
 
 def test_a_report_names_an_instance_by_its_host_name() -> None:
-    assert Scope.instance("nm0").place == "nm0" and Scope(kind="hub").place == "hub"
+    assert Scope.instance("nm0").place == "nm0" and HUB.place == "hub"
     assert Scope(kind=INSTANCE, name="nm0", runs="app").place == "runs.app.instance.nm0"

@@ -24,6 +24,7 @@ from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.environments.image import HOST
 from nearmetal.model.papers.published import PublishedFigure, Quantity
 from nearmetal.model.record import TrialRecord
+from nearmetal.model.scope import GUEST, INSTANCE, NODE, Scope
 from nearmetal.model.series import Part, Scale, Series
 from nearmetal.model.series_file import SeriesFiles
 from nearmetal.model.study import ApplicationWorkload, Better, Study
@@ -277,10 +278,11 @@ def guest_counters(share: tuple[float, ...] = BUSY, seconds: float = 10.0) -> di
 
 def counted(trial: TrialRecord, instances: int) -> TrialRecord:
     """With what two guests like the paper's, or one, counted over the run."""
-    scopes: dict[str, dict[str, float | None]] = {"runs.lammps.node": {"seconds": 10.0}}
+    scopes: dict[Scope, dict[str, float | None]] = {NODE.over_runs("lammps"): {"seconds": 10.0}}
     for i in range(instances):
-        scopes[f"runs.lammps.instance.nm1-{i}"] = {"seconds": 10.0, "vcpu": 2.84, "vcpu_delay": 1.42}
-        scopes[f"runs.lammps.guest.nm1-{i}"] = guest_counters()
+        own: dict[str, float | None] = {"seconds": 10.0, "vcpu": 2.84, "vcpu_delay": 1.42}
+        scopes[Scope(kind=INSTANCE, name=f"nm1-{i}", runs="lammps")] = own
+        scopes[Scope(kind=GUEST, name=f"nm1-{i}", runs="lammps")] = guest_counters()
     return replace(trial, counters={**trial.counters, **scopes})
 
 
@@ -321,7 +323,11 @@ def sampled(trial: str) -> SampleSection:
         Sample(
             time=float(at),
             monotonic=float(at),
-            scopes={"guest.g": {k: v if k.startswith(heights) else at * (v or 0.0) for k, v in told.items()}},
+            scopes={
+                Scope(kind=GUEST, name="g"): {
+                    k: v if k.startswith(heights) else at * (v or 0.0) for k, v in told.items()
+                }
+            },
         )
         for at in range(12)
     )
@@ -398,7 +404,7 @@ def test_containers_tell_what_their_groups_do() -> None:
         replace(
             r,
             counters={
-                f"runs.lammps.instance.nm1-{i}": {
+                Scope(kind=INSTANCE, name=f"nm1-{i}", runs="lammps"): {
                     "seconds": 4.0,
                     "user": 3.0,
                     "system": 0.5,
@@ -433,11 +439,14 @@ def test_an_instance_that_was_not_counted_keeps_its_place() -> None:
         if r.arm == arm.name and not r.aa
     ]
 
-    def counted(first: float | None, second: float | None) -> dict[str, dict[str, float | None]]:
+    def counted(first: float | None, second: float | None) -> dict[Scope, dict[str, float | None]]:
         users = enumerate((first, second))
-        return {f"runs.lammps.instance.nm1-{i}": {"seconds": 1.0, "user": u, "system": 0.0} for i, u in users}
+        return {
+            Scope(kind=INSTANCE, name=f"nm1-{i}", runs="lammps"): {"seconds": 1.0, "user": u, "system": 0.0}
+            for i, u in users
+        }
 
-    def users(*counters: dict[str, dict[str, float | None]]) -> list[float | None]:
+    def users(*counters: dict[Scope, dict[str, float | None]]) -> list[float | None]:
         trials = [replace(r, counters=c) for r, c in zip(own, counters, strict=True)]
         found = instance_figures(arm, "lammps", trials)
         assert found is not None

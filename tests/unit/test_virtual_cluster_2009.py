@@ -21,7 +21,7 @@ from nearmetal.errors import PaperFileError
 from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.roof import DGEMM, MeasuredRoof
-from nearmetal.model.scope import Scope
+from nearmetal.model.scope import GUEST, Scope
 from nearmetal.model.series import Scale, Series
 from nearmetal.model.study import Better
 from nearmetal.plan import FIXED_FROM, make_plan
@@ -94,10 +94,10 @@ def hpcc(overheads: dict[str, float], clocks: dict[str, float] | None = None) ->
     )
 
 
-def _clocks(r: TrialRecord, clocks: dict[str, float]) -> dict[str, dict[str, float | None]]:
+def _clocks(r: TrialRecord, clocks: dict[str, float]) -> dict[Scope, dict[str, float | None]]:
     if r.arm.startswith("physical"):
         return {}
-    return {str(Scope.parse("guest.vm1").over_runs("hpcc")): dict(clocks)}
+    return {Scope(kind=GUEST, name="vm1", runs="hpcc"): dict(clocks)}
 
 
 def test_machines_run_as_many_guests_as_the_paper_where_they_fit() -> None:

@@ -32,6 +32,7 @@ from nearmetal.host import Completed, LocalHost
 from nearmetal.host.ssh import SshHost, SshWay, client, remote_words, ssh_host
 from nearmetal.model.environments.guest import MIB, GuestSettings
 from nearmetal.model.environments.network import Seat
+from nearmetal.model.scope import Scope
 from nearmetal.model.study import Attachment, Environment, Limits
 from nearmetal.testing.fake_host import FakeHost, FakeProcess
 
@@ -312,11 +313,11 @@ def test_one_look_serves_all_guests_of_a_dom0_for_a_moment() -> None:
     header += "VBD_OO VBD_RD VBD_WR VBD_RSECT VBD_WSECT SSID\n"
     rows = "".join(f"{name} --b--- 9 0 131072 6 131072 6 1 0 0 0 1 0 7 0 56 0 0\n" for name in ("a", "b"))
     host = FakeHost(name="dom0-of-looks", commands={("xentop", "-b", "-f", "-i", "1"): header + rows})
-    one, two = (HypervisorSource(name=f"xen.{n}", guest=n, xl=Xl(host)) for n in ("a", "b"))
+    one, two = (HypervisorSource(scope=Scope(kind="xen", name=n), guest=n, xl=Xl(host)) for n in ("a", "b"))
     assert one.read() == two.read()
     assert one.read()["disk_reads"] == 7 and "memory_bytes" not in one.read()
     assert len(host.calls) == 1
-    assert HypervisorSource(name="xen.gone", guest="gone", xl=Xl(host)).read() == {}
+    assert HypervisorSource(scope=Scope(kind="xen", name="gone"), guest="gone", xl=Xl(host)).read() == {}
     assert len(host.calls) == 1 and Xl(host).counters()["a"]["memory_bytes"] == 131072 * 1024
 
 

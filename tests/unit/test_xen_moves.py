@@ -34,6 +34,7 @@ from nearmetal.host import LocalHost, Process
 from nearmetal.host.guest_line import Clocks
 from nearmetal.lifecycle import Method, NotConvergedError, Phase
 from nearmetal.model.environments.guest import MIB
+from nearmetal.model.scope import Scope
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.subjects.migrate import Migrate
 from nearmetal.testing.fake_host import FakeProcess
@@ -202,7 +203,7 @@ def test_a_guest_goes_on_under_the_name_and_at_the_seat_of_its_destination(
             assert did.index("vcpu-pin") < did.index("unpause"), "it never runs on other CPUs"
         frozen = {Phase.FREEZE} if method is not Method.PRECOPY else set()
         assert set(moved.phases.seconds) >= {Phase.CONNECT, Phase.COPY, Phase.RESTORE, Phase.REMOVAL} | frozen
-        assert next(s.name for s in now.sources if s.name.startswith("xen.")) == "xen.vm"
+        assert Scope(kind="xen", name="vm") in [s.scope for s in now.sources]
         back = moving(now, Method.OFFLINE, f"{HERE}-again")
         with migrated(Dom0(), TOOLS, now, back) as again:
             assert place.states() == {f"{HERE}-again": RUNS} and again.instance.label == HERE

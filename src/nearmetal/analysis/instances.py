@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from ..model.record import TrialRecord
+from ..model.record import Counters, TrialRecord
 from ..model.scope import GUEST, INSTANCE, Scope
 from ..model.study import Arm
 from .guests import GuestCpu, GuestMemory, mean_memory, node_cpu
-
-Counters = Mapping[str, float | None]
 
 CPU = ("user", "system", "wait", "idle", "steal")
 """Shares of CPU time, in the order of the paper's figures."""
@@ -87,7 +85,7 @@ def instance_figures(arm: Arm, workload: str, trials: Iterable[TrialRecord]) -> 
     """Return the figures of an arm, or None if no trial has counters over timed runs of the workload."""
     found, kernels = [], False
     for t in trials:
-        own = {of: c for text, c in t.counters.items() if (of := Scope.parse(text)).runs == workload}
+        own = {of: c for of, c in t.counters.items() if of.runs == workload}
         guests = _by_instance(own, GUEST)
         groups = _by_instance(own, INSTANCE)
         if groups or guests:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-Counters = Mapping[str, float | None]
-"""Values in base units by name; None for a counter that could not be read."""
+from ..model.record import Counters
+from ..model.scope import Scope
 
 
 class Meter(Protocol):
@@ -16,5 +16,5 @@ class Meter(Protocol):
     def timed(self, workload: str) -> AbstractContextManager[None]:
         """Count the resource use from entry to exit as that of the timed part of a workload."""
 
-    def close(self) -> Mapping[str, Counters]:
-        """Stop counting, and return the counters by scope (model.scope)."""
+    def close(self) -> Mapping[Scope, Counters]:
+        """Stop counting, and return the counters by scope."""

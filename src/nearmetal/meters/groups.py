@@ -13,13 +13,13 @@ from ..environments import Instance, RemoteInstance
 from ..host.counters.files import CounterFiles, cgroup_paths
 from ..host.counters.procfiles import Counters as HostCounters
 from ..host.counters.trial import Snapshot, delta, disturbance, flags, online_cpus
-from ..model.record import Connection, JsonValue
+from ..model.record import Connection, Counters, JsonValue
 from ..model.scope import BESIDE, NODE, RANKS, Scope
 from ..node.arms.kept_groups import HELD_INSTANCES
 from ..node.arms.running_arm import RunningArm
 from ..node.node import Node
 from ..samplers import Sampler
-from .contract import Counters, Meter
+from .contract import Meter
 from .inside import InsideCounters, grown, own_sources, sources_of
 from .instances import InstanceCounters
 from .network import NetworkWatch, watch_network
@@ -97,9 +97,9 @@ class TrialCounters:
     connections: TCP connections; None if no segment was lost.
     """
 
-    counters: Mapping[str, Counters]
+    counters: Mapping[Scope, Counters]
     transport: Mapping[str, JsonValue]
-    network: Mapping[str, Counters]
+    network: Mapping[Scope, Counters]
     connections: tuple[Connection, ...] | None
 
 
@@ -142,7 +142,7 @@ class _Reading:
     launcher: control groups of the launchers.
     instances: control groups of the instances, by trial ID, in the order of members().
     guests: control groups of virtual machines that contain several instances (own_guest()), by trial ID.
-    sources: counters that instances provide themselves, by trial ID and name of the source.
+    sources: counters that instances provide themselves, by trial ID and scope.
     """
 
     unix: float
@@ -153,13 +153,13 @@ class _Reading:
     launcher: Snapshot
     instances: Mapping[str, tuple[Snapshot, ...]]
     guests: Mapping[str, Snapshot]
-    sources: Mapping[str, Mapping[str, HostCounters]]
+    sources: Mapping[str, Mapping[Scope, HostCounters]]
 
 
-def members(arm: RunningArm) -> dict[str, Instance]:
+def members(arm: RunningArm) -> dict[Scope, Instance]:
     """Return the instances of an arm by the scope of their counters. The instance of its companion, if it has
     one of its own, is included."""
-    own = {str(Scope.instance(i.hostname)): i for i in arm.instances}
+    own = {Scope.instance(i.hostname): i for i in arm.instances}
     beside = None if arm.companion is None else arm.companion.instance
     return own if beside is None else {**own, BESIDE: beside}
 
@@ -277,7 +277,7 @@ class GroupMeters:
             },
             guests={trial: Snapshot(node=False, files=files.read()) for trial, files in self._guests.items()},
             sources={
-                trial: {source.name: source.read() for source in own} for trial, own in self._sources.items()
+                trial: {source.scope: source.read() for source in own} for trial, own in self._sources.items()
             },
         )
 
@@ -311,10 +311,10 @@ class GroupMeters:
             node, noise = {}, {}
         sources = {
             trial: {
-                name: {k: grown(first.sources[trial][name].get(k), v) for k, v in counters.items()}
-                for name, counters in by_name.items()
+                scope: {k: grown(first.sources[trial][scope].get(k), v) for k, v in counters.items()}
+                for scope, counters in by_scope.items()
             }
-            for trial, by_name in last.sources.items()
+            for trial, by_scope in last.sources.items()
         }
         return Window(
             begin=first.unix,
@@ -329,7 +329,7 @@ class GroupMeters:
         )
 
 
-def _trial_counters(arm: MeteredArm, outside: Mapping[str, Counters]) -> TrialCounters:
+def _trial_counters(arm: MeteredArm, outside: Mapping[Scope, Counters]) -> TrialCounters:
     """Close the meters of an arm, and return the counters of its trial.
 
     outside: increase, over the whole trial, of the counters of the node, the instances and their sources, by
@@ -339,7 +339,7 @@ def _trial_counters(arm: MeteredArm, outside: Mapping[str, Counters]) -> TrialCo
     network = {} if arm.network is None else arm.network.close()
     if arm.transport.tcp_bytes is not None:
         network[RANKS] = {"tcp_bytes": float(arm.transport.tcp_bytes)}
-    each: Mapping[str, Counters] = {}
+    each: Mapping[Scope, Counters] = {}
     if arm.instances is not None and arm.running.trial.sound:
         with arm.running.guard():
             each = arm.instances.close()

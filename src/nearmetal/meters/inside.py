@@ -44,9 +44,9 @@ def sources_of(
     """
     if not unshared or arm.node.real is not None:
         return ()
-    groups = [GroupSource(name=i.label, files=files[i.label]) for i in arm.instances if i.cgroups]
+    groups = [GroupSource(files=files[i.label]) for i in arm.instances if i.cgroups]
     if guest is not None:
-        groups.append(GroupSource(name="guest", files=guest))
+        groups.append(GroupSource(files=guest))
     node = NodeSource(files=arm.node.files)
     energy = () if arm.node.energy is None else (arm.node.energy,)
     return (*groups, *own_sources(arm.instances), *((node, *energy) if alone else ()))
@@ -98,14 +98,14 @@ class InsideCounters:
             _plus(together, {**report.used, **report.io}, longest=True)
         self._add(workload, together)
 
-    def close(self) -> dict[str, Counters]:
+    def close(self) -> dict[Scope, Counters]:
         """Return the counters by scope. Counters that could not be read are left out."""
         for workload, source, before, after in self._taken:
             first, last = source.parse(before), source.parse(after)
             self._add(workload, {k: grown(first.get(k), v) for k, v in last.items()})
         self._taken.clear()
         known = {w: {k: v for k, v in c.items() if v is not None} for w, c in self._found.items()}
-        return {str(Scope.timed(w)): {**counters} for w, counters in known.items() if counters}
+        return {Scope.timed(w): {**counters} for w, counters in known.items() if counters}
 
     def _add(self, workload: str, more: Used) -> None:
         _plus(self._found.setdefault(workload, {}), more)
@@ -149,8 +149,8 @@ def counted_everywhere(events: Sequence[str], records: Sequence[TrialRecord]) ->
     scopes = [
         counters
         for r in records
-        for text, counters in r.counters.items()
-        if Scope.parse(text).kind == TIMED and "page_faults" in counters
+        for scope, counters in r.counters.items()
+        if scope.kind == TIMED and "page_faults" in counters
     ]
     return tuple(e for e in events if scopes and all(e in counters for counters in scopes))
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from ..environments import Instance, RemoteInstance
 from ..host.counters.trial import local_scale
+from ..model.record import Counters
 from ..model.scope import NODE, Scope
 from ..node.arms.running_arm import RunningArm
 from ..samplers import GUESTS, GuestSampler, Header, Sample, Sampler, Stream, Window, in_windows
-from .contract import Counters
 
 PERIOD = 1.0
 """Seconds between two samples in a guest. Published studies use vmstat with the same period."""
@@ -123,7 +123,7 @@ class InstanceCounters:
         self._windows.setdefault(workload, []).append((begin, time.monotonic()))
         self._mark()
 
-    def close(self) -> dict[str, Counters]:
+    def close(self) -> dict[Scope, Counters]:
         """Return the counters by scope, over the runs of each workload; empty if no run was completed."""
         if not self._windows:
             return {}
@@ -132,14 +132,13 @@ class InstanceCounters:
         samples = self._stream.until(NODE, end, _LAST_SAMPLE)
         for guest in self._guests:
             guest.close(self._trial, self._windows, self._sampler.raw.parent / GUESTS)
-        out: dict[str, Counters] = {}
+        out: dict[Scope, Counters] = {}
         for workload, windows in self._windows.items():
-            out[str(Scope(kind=NODE, runs=workload))] = in_windows(samples, NODE, windows)
+            out[NODE.over_runs(workload)] = in_windows(samples, NODE, windows)
             for name, own in sampled.items():
-                out[str(Scope.instance(name).over_runs(workload))] = in_windows(samples, own, windows)
+                out[Scope.instance(name).over_runs(workload)] = in_windows(samples, own, windows)
             for guest in self._guests:
-                of_guest = Scope.parse(guest.sampler.scope).over_runs(workload)
-                out[str(of_guest)] = guest.counters(windows)
+                out[guest.sampler.scope.over_runs(workload)] = guest.counters(windows)
         return out
 
     def _mark(self) -> None:

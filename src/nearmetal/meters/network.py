@@ -41,8 +41,8 @@ class NetworkWatch:
     def __init__(self, arm: RunningArm, stack: ExitStack) -> None:
         self.shared, self._points = _points(arm, stack)
         self._tcp = [point for point in self._points if point.tcp is not None]
-        self._timed: dict[str, Counters] = {}
-        self._connections: dict[tuple[str, str, str], Connection] | None = None
+        self._timed: dict[Scope, Counters] = {}
+        self._connections: dict[tuple[Scope, str, str], Connection] | None = None
 
     @contextmanager
     def timed(self, workload: str, *, since_last: bool = False) -> Iterator[None]:
@@ -57,9 +57,8 @@ class NetworkWatch:
             yield
         finally:
             after = [meter.mark() for meter in tcp]
-            total = self._timed.setdefault(
-                str(Scope.timed(workload)), dict.fromkeys(MARKED, 0.0 if tcp else None)
-            )
+            zero: Counters = dict.fromkeys(MARKED, 0.0 if tcp else None)
+            total = self._timed.setdefault(Scope.timed(workload), zero)
             for name in MARKED:
                 for first, last in zip(before, after, strict=True):
                     total[name] = _plus(total[name], first[name], last[name])
@@ -111,9 +110,9 @@ class NetworkWatch:
         worst = sorted(self._connections.values(), key=lambda c: -(c.retransmitted or 0))
         return tuple(worst[:KEPT_CONNECTIONS])
 
-    def close(self) -> dict[str, Counters]:
+    def close(self) -> dict[Scope, Counters]:
         """Return the counters since the creation of this object; see TrialRecord.network."""
-        counters: dict[str, Counters] = {}
+        counters: dict[Scope, Counters] = {}
         for point in self._points:
             counters.setdefault(point.scope, {}).update(point.grown())
         return {**counters, **self._timed}
@@ -131,7 +130,7 @@ class _Point:
 
     def __init__(
         self,
-        scope: str,
+        scope: Scope,
         meter: NetworkMeter,
         sources: Sequence[str],
         *,
@@ -191,14 +190,14 @@ def _points(arm: RunningArm, stack: ExitStack) -> tuple[bool, list[_Point]]:
             meter = network.meters.get(seat.netns)
             if meter is not None:
                 between = _between(seat.address, network.hub_address if network.hub_apart else "")
-                points.append(_Point(str(Scope.instance(instance.hostname)), meter, _OWN, tcp=between))
+                points.append(_Point(Scope.instance(instance.hostname), meter, _OWN, tcp=between))
         return False, points
     if capabilities.virtual:
         return False, points  # traffic inside a guest is counted by the guest's own kernel
     for instance in arm.instances:
         meter = NetworkMeter.of_process(instance.pid)
         stack.callback(meter.close)
-        points.append(_Point(str(Scope.instance(instance.hostname)), meter, _OWN, tcp=_over_loopback))
+        points.append(_Point(Scope.instance(instance.hostname), meter, _OWN, tcp=_over_loopback))
     return False, points
 
 
@@ -210,9 +209,8 @@ def _between_nodes(network: Network) -> list[_Point]:
         return []
     seats = {seat.netns for seat in network.seats}
     places = {**{name: path for name, path in e.nodes.items() if path not in seats}, "switch": e.switch}
-    return [
-        _Point(name, meter, _LINKS) for name, path in places.items() if (meter := network.meters.get(path))
-    ]
+    found = {Scope(kind=name): network.meters.get(path) for name, path in places.items()}
+    return [_Point(scope, meter, _LINKS) for scope, meter in found.items() if meter is not None]
 
 
 def _over_loopback(local: str, remote: str) -> bool:

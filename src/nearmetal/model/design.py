@@ -14,6 +14,7 @@ from .keys import (
     SECONDS,
     SOME_TEXT,
     TRUTH,
+    Key,
     ListOf,
     key,
     key_or,
@@ -91,6 +92,13 @@ class Design:
             "several baselines instead; further ones are compared with environments of the same transport",
             ["native", "native-tcp"],
             optional=True,
+            single=Key(
+                name="baseline",
+                kind=NAME,
+                doc="the environment that the others are compared with",
+                examples=("native",),
+                optional=True,
+            ),
         )
     )
     margin: float = key_or(

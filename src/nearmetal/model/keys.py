@@ -109,8 +109,10 @@ class Key:
     optional: whether the key may be omitted although the field has no default. The reader of the file then
         provides the value.
     always: whether the key is written even if it has its default value.
+    written: whether it is written into a study file at all.
     written_before: the field before which it is written, if the order of the file differs from that of the
         fields.
+    single: for a list, the key that may give its only value instead; the list is empty without both.
     """
 
     kind: KeyKind
@@ -121,7 +123,9 @@ class Key:
     usual: Any = None
     optional: bool = False
     always: bool = False
+    written: bool = True
     written_before: str = ""
+    single: Key | None = None
 
 
 def key(kind: KeyKind, doc: str, *examples: Any, **more: Any) -> dict[str, Key]:
@@ -295,14 +299,14 @@ def one_of(words: type[StrEnum]) -> ValueType:
     return one_word(tuple(words), words)
 
 
-def one_word(known: Sequence[str], made: Callable[[str], str] = str) -> ValueType:
+def one_word(known: Sequence[str], made: Callable[[str], Any] = str) -> ValueType:
     """Return the type of a key whose value is one of these words.
 
     made: converts the word to its value.
     """
     names = tuple(map(str, known))
 
-    def read(value: object) -> str:
+    def read(value: object) -> Any:
         text = scalar(value)
         if text not in names:
             raise ValueMistake(f'unknown value "{text[:40]}"{did_you_mean(text, names)}')

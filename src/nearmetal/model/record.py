@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 
+from .scope import Scope
 from .study import Better
 from .workloads.profile import RankProfile
 
@@ -37,6 +38,10 @@ def unmeasurable(reason: str) -> bool:
 
 
 _NO_TEXT = msgspec.Raw(b"")
+
+
+Counters = Mapping[str, float | None]
+"""Values in base units by name; None for a counter that could not be read."""
 
 
 class Status(StrEnum):
@@ -167,7 +172,7 @@ class Connection(
     """One TCP connection between ranks, as seen from one end in its last known state. None = the kernel does
     not report the value.
 
-    scope: scope of its network (model.scope).
+    scope: scope of its network.
     local, remote: 'address:port'.
     rto, rtt, rttvar: seconds.
     cwnd: segments.
@@ -179,7 +184,7 @@ class Connection(
         seconds.
     """
 
-    scope: str
+    scope: Scope
     local: str
     remote: str
     congestion_control: str | None
@@ -313,7 +318,7 @@ class TrialRecord(_TrialFields, frozen=True, kw_only=True, omit_defaults=True, g
     places: where each rank ran.
     transport: transport that ranks were configured for, the name of the MPI library, and under 'seen' the
         transport that they were seen to use.
-    counters: differences over the trial, or over its timed part, by scope (model.scope) and counter. Over the
+    counters: differences over the trial, or over its timed part, by scope and counter. Over the
         timed runs of a program, also means of memory and swap.
     disturbance: fraction of CPU time that other processes took, and fraction that was stolen.
     flags: 'disturbed' and others, with the number that they are based on.
@@ -337,12 +342,12 @@ class TrialRecord(_TrialFields, frozen=True, kw_only=True, omit_defaults=True, g
     rows: tuple[Row, ...]
     places: tuple[RankPlace, ...] = ()
     transport: Mapping[str, JsonValue] = msgspec.field(default_factory=dict)
-    counters: Mapping[str, Mapping[str, float | None]] = msgspec.field(default_factory=dict)
+    counters: Mapping[Scope, Counters] = msgspec.field(default_factory=dict)
     disturbance: Mapping[str, float | None] = msgspec.field(default_factory=dict)
     flags: tuple[str, ...] = ()
     phases: Mapping[str, float] = msgspec.field(default_factory=dict)
     pages: Mapping[str, Mapping[str, float | None]] = msgspec.field(default_factory=dict)
-    network: Mapping[str, Mapping[str, float | None]] = msgspec.field(default_factory=dict)
+    network: Mapping[Scope, Counters] = msgspec.field(default_factory=dict)
     connections: tuple[Connection, ...] | None = None
     profile: Mapping[str, tuple[RankProfile, ...]] = msgspec.field(default_factory=dict)
     facts: Mapping[str, Mapping[str, JsonValue]] = msgspec.field(default_factory=dict)
@@ -364,12 +369,12 @@ class TrialData(_TrialFields, frozen=True, kw_only=True, gc=False):
     rows: tuple[RowData, ...]
     places: msgspec.Raw = _NO_TEXT
     transport: msgspec.Raw = _NO_TEXT
-    counters: Mapping[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    counters: Mapping[Scope, msgspec.Raw] = msgspec.field(default_factory=dict)
     disturbance: Mapping[str, float | None] = msgspec.field(default_factory=dict)
     flags: tuple[str, ...] = ()
     phases: msgspec.Raw = _NO_TEXT
     pages: msgspec.Raw = _NO_TEXT
-    network: Mapping[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    network: Mapping[Scope, msgspec.Raw] = msgspec.field(default_factory=dict)
     connections: tuple[Connection, ...] | None = None
     profile: msgspec.Raw = _NO_TEXT
     facts: msgspec.Raw = _NO_TEXT

@@ -15,6 +15,7 @@ import msgspec
 from ..errors import RecordsError
 from ..model.change import replace
 from ..model.record import JsonValue, Row, TrialData, TrialRecord, slice_values
+from ..model.scope import Scope
 
 Record = TypeVar("Record", TrialRecord, TrialData)
 
@@ -28,9 +29,17 @@ _TICK_BYTES = 4
 _MOST_SECONDS = (2**32 - 1) / TICKS_PER_SECOND
 _HEADS = tuple(b'{"schema":%d,' % version for version in range(OLDEST_SCHEMA, SCHEMA + 1))
 
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(TrialRecord)
-_data_decoder = msgspec.json.Decoder(TrialData)
+
+def _scope(_: type, text: object) -> Scope:
+    """Return the value of the only type of a record that msgspec does not know."""
+    if not isinstance(text, str):
+        raise TypeError(f"a scope is a text, not {text!r}")
+    return Scope.parse(text)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=Scope.__str__)
+_decoder = msgspec.json.Decoder(TrialRecord, dec_hook=_scope)
+_data_decoder = msgspec.json.Decoder(TrialData, dec_hook=_scope)
 
 
 class Malformed(ValueError):
@@ -51,7 +60,10 @@ class UnknownSchema(RecordsError):
 
 def to_dict(record: TrialRecord) -> dict[str, JsonValue]:
     """Return the record as JSON values. Empty optional members are left out; reading restores them."""
-    return {"schema": SCHEMA, **cast("dict[str, JsonValue]", msgspec.to_builtins(record))}
+    return {
+        "schema": SCHEMA,
+        **cast("dict[str, JsonValue]", msgspec.to_builtins(record, enc_hook=Scope.__str__)),
+    }
 
 
 def to_line(record: TrialRecord) -> bytes:
@@ -119,7 +131,9 @@ def _not_finite(record: TrialRecord) -> str | None:
         if not all(x is None or math.isfinite(x) for x in known):
             return what
     texts = [record.transport, record.facts, *(row.verification for row in record.rows)]
-    structures = [msgspec.to_builtins(x) for x in (record.profile, record.connections)]
+    structures = [
+        msgspec.to_builtins(x, enc_hook=Scope.__str__) for x in (record.profile, record.connections)
+    ]
     try:
         _strict([*texts, *structures])
     except ValueError as e:

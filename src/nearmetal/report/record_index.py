@@ -75,7 +75,7 @@ class RecordIndex:
         self._places: dict[str, dict[int, int]] = {}
         self._looked_at: dict[str, Sequence[TrialRecord]] = {}
         self._seen: dict[str, ArmReports] = {}
-        self._counters: dict[str, Mapping[tuple[str, str], float | None]] = {}
+        self._counters: dict[str, Mapping[tuple[Scope, str], float | None]] = {}
         self._read = lru_cache(maxsize=MOST_KEPT)(self._without_seconds)
         heads = heads_of(records)
         for at, head in enumerate(heads):
@@ -155,7 +155,6 @@ class RecordIndex:
             return ()
         middle, slowest = (self.trial(cell.arm, b) for b in (ranked[len(ranked) // 2], ranked[-1]))
         base, arm = self._medians(cell.baseline), self._medians(cell.arm)
-        timed = Scope.timed(cell.workload)
         return tuple(
             CounterLine(
                 name=one_line(f"{of} {counter}"),
@@ -165,12 +164,12 @@ class RecordIndex:
                 slowest_block=_at(slowest, of, counter),
             )
             for of, counter in dict.fromkeys((*arm, *base))
-            if Scope.parse(of) == timed or Scope.parse(of).kind != TIMED
+            if of.kind != TIMED or of.name == cell.workload
         )
 
-    def _medians(self, arm: str) -> Mapping[tuple[str, str], float | None]:
+    def _medians(self, arm: str) -> Mapping[tuple[Scope, str], float | None]:
         if arm not in self._counters:
-            values: dict[tuple[str, str], list[float]] = {}
+            values: dict[tuple[Scope, str], list[float]] = {}
             for t in self.trials(arm):
                 for of, counters in t.counters.items():
                     for counter, v in counters.items():
@@ -272,7 +271,7 @@ def _counted(
     return tuple(words.most_common())
 
 
-def _at(trial: TrialRecord | None, of: str, counter: str) -> float | None:
+def _at(trial: TrialRecord | None, of: Scope, counter: str) -> float | None:
     return None if trial is None else trial.counters.get(of, {}).get(counter)
 
 

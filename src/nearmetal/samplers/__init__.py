@@ -3,7 +3,7 @@ text of /proc and control group files, and parsed when needed.
 
 This package does not depend on what runs on the node, and on what the counters are used for."""
 
-from .reading import Header, Sample, SampleSection, parse, read_sections
+from .reading import Header, Sample, SampleSection, read_sections
 from .sampler import Sampler, SamplingCost, costs_in, sampling_cost
 from .stream import GUESTS, GuestSampler, Stream
 from .windows import Window, in_windows

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+
+from ..model.scope import Scope
 
 
 class CommandPipe:
@@ -26,12 +28,27 @@ class CommandPipe:
         finally:
             os.close(reader)
 
-    def send(self, lines: str) -> None:
-        """Send commands, one per line. They are dropped if nm-sample has ended."""
+    def add(self, scope: Scope, paths: Mapping[str, str], every: Mapping[str, int]) -> None:
+        """Read these files in future samples of a scope.
+
+        paths: by name of the file.
+        every: n, by name of the file, for files that are read only in every n-th sample.
+        """
+        self._send(*(f"+ {scope} {name} {every.get(name, 1)} {path}\n" for name, path in paths.items()))
+
+    def remove(self, scope: Scope) -> None:
+        """Take no more samples of a scope. Harmless if it is not known."""
+        self._send(f"- {scope}\n")
+
+    def mark(self, *scopes: Scope) -> None:
+        """Sample these scopes now, and write all samples so far to the file."""
+        self._send(*(f"! {scope}\n" for scope in scopes))
+
+    def _send(self, *lines: str) -> None:
         if self._writer < 0:
             return
         try:
-            os.write(self._writer, lines.encode())
+            os.write(self._writer, "".join(lines).encode())
         except BrokenPipeError:  # nm-sample has ended; the reason is reported at the end
             self.close()
 

@@ -30,7 +30,7 @@ class Sample:
 
     time: float
     monotonic: float
-    scopes: Mapping[str, Mapping[str, float | None]]
+    scopes: Mapping[Scope, Counters]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,16 +62,6 @@ class SampleSection:
 
     header: Header
     samples: tuple[Sample, ...]
-
-
-def parse(raw: Mapping[str, Mapping[str, bytes]], scale: CounterUnits) -> dict[str, Counters]:
-    """Parse the contents of files, by scope and name of the file, to counters by scope. No I/O."""
-    return {
-        text: instance_counters(files, scale)
-        if Scope.parse(text).kind == INSTANCE
-        else node_counters(files, scale)
-        for text, files in raw.items()
-    }
 
 
 def parse_lines(lines: bytes, scale: CounterUnits, path: Path) -> list[Sample]:
@@ -135,14 +125,16 @@ def _header(data: Mapping[str, Any], path: Path) -> Header:
 
 def _sample(data: Mapping[str, Any], header: Header, path: Path) -> Sample:
     try:
-        raw = {
-            str(scope): {str(name): text.encode("latin-1") for name, text in files.items()}
-            for scope, files in data["scopes"].items()
-        }
+        scopes: dict[Scope, Counters] = {}
+        for text, files in data["scopes"].items():
+            scope = Scope.parse(text)
+            parse = instance_counters if scope.kind == INSTANCE else node_counters
+            raw = {name: content.encode("latin-1") for name, content in files.items()}
+            scopes[scope] = parse(raw, header.scale)
         return Sample(
             time=float(data["time"]) - header.time_ahead,
             monotonic=float(data["monotonic"]) - header.monotonic_ahead,
-            scopes=parse(raw, header.scale),
+            scopes=scopes,
         )
     except (KeyError, ValueError, TypeError, AttributeError) as e:
         raise RecordsError(f"corrupt sample: {e!r}", where=str(path)) from e

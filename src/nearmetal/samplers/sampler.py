@@ -29,7 +29,7 @@ from ..host.counters.files import NODE_FILES, cgroup_paths
 from ..host.counters.procfiles import SCHEDSTAT
 from ..host.counters.trial import local_scale
 from ..host.processes.failure import describe_failure
-from ..model.scope import Scope
+from ..model.scope import NODE, Scope
 from .commands import CommandPipe
 from .frames import FrameWriter, raw_beside, whole_lines
 
@@ -120,8 +120,8 @@ class Sampler:
             self._start()
         except OSError as e:
             self.problem = f"{self._path}: {e.strerror or e}"
-        self._commands.send(_lines("node", self._node_files))
-        self.mark("node")
+        self._commands.add(NODE, self._node_files, _EVERY)
+        self.mark(NODE)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -143,21 +143,22 @@ class Sampler:
         threads: thread IDs, on the machine, of the CPUs of a guest.
         """
         cpus = {f"{SCHEDSTAT}{n}": f"/proc/{thread}/schedstat" for n, thread in enumerate(threads)}
-        self._commands.send(_lines(self.scope_of(name), cgroup_paths(cgroups) | cpus))
+        paths = cgroup_paths(cgroups) | cpus
+        self._commands.add(self.scope_of(name), paths, _EVERY_V1 if "cpuacct.stat" in paths else _EVERY)
 
     def remove_instance(self, name: str) -> None:
         """Stop sampling an instance. Harmless if it is not known."""
-        self._commands.send(f"- {self.scope_of(name)}\n")
+        self._commands.remove(self.scope_of(name))
 
     @staticmethod
-    def scope_of(instance: str) -> str:
+    def scope_of(instance: str) -> Scope:
         """Return the scope of an instance that is added with this name. Other characters than letters, digits
         and '._-' are replaced."""
-        return str(Scope.instance(re.sub(r"[^A-Za-z0-9._-]", "_", instance)))
+        return Scope.instance(re.sub(r"[^A-Za-z0-9._-]", "_", instance))
 
-    def mark(self, *scopes: str) -> None:
+    def mark(self, *scopes: Scope) -> None:
         """Sample these scopes now, and write all samples so far to the file."""
-        self._commands.send("".join(f"! {scope}\n" for scope in scopes))
+        self._commands.mark(*scopes)
 
     def _start(self) -> None:
         milliseconds = (str(round(self._period * 1000)), str(round(self._flush * 1000)))
@@ -238,12 +239,3 @@ def cost_of_samples(raw: Path) -> SamplingCost:
         )
     except (ValueError, KeyError, TypeError):  # incomplete last line of a killed sampler: unknown cost
         return NO_COST
-
-
-def _lines(scope: str, paths: Mapping[str, str]) -> str:
-    """Return the commands by which nm-sample reads these files in future samples of a scope.
-
-    paths: name -> path.
-    """
-    every = _EVERY_V1 if "cpuacct.stat" in paths else _EVERY
-    return "".join(f"+ {scope} {name} {every.get(name, 1)} {path}\n" for name, path in paths.items())

@@ -39,7 +39,7 @@ class Stream:
             return file.read()
         return b""
 
-    def until(self, scope: str, monotonic: float, limit: float) -> list[Sample]:
+    def until(self, scope: Scope, monotonic: float, limit: float) -> list[Sample]:
         """Wait until the file contains a sample of a scope that was taken at or after a moment. Return all
         samples so far.
 
@@ -68,7 +68,7 @@ class GuestSampler:
     """
 
     def __init__(self, host: Host, argv: Sequence[str], name: str, raw: Path, scale: CounterUnits) -> None:
-        self.scope, self._raw = str(Scope(kind=GUEST, name=name)), raw
+        self.scope, self._raw = Scope(kind=GUEST, name=name), raw
         self._host, self._argv = host, tuple(argv)
         self._commands = CommandPipe()
         self._process: Process | None = None
@@ -98,8 +98,7 @@ class GuestSampler:
             self._process = self._host.start(
                 self._argv, stdout=self._raw, stderr=self._raw.with_suffix(".stderr.txt"), stdin=reader
             )
-        files = [f"+ {self.scope} {name} 1 {path}\n" for name, path in NODE_FILES.items()]
-        self._commands.send("".join(files))
+        self._commands.add(self.scope, NODE_FILES, {})
         self.mark()
         return self
 
@@ -113,4 +112,4 @@ class GuestSampler:
 
     def mark(self) -> None:
         """Take a sample now."""
-        self._commands.send(f"! {self.scope}\n")
+        self._commands.mark(self.scope)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from ..host.counters.procfiles import LEVELS, MAY_FALL, Counters
+from ..model.scope import Scope
 from .reading import Sample
 
 Window = tuple[float, float]
@@ -16,7 +17,7 @@ Series = Sequence[tuple[float, float]]
 
 
 def in_windows(
-    samples: Sequence[Sample], scope: str, windows: Sequence[Window], ahead: float = 0.0
+    samples: Sequence[Sample], scope: Scope, windows: Sequence[Window], ahead: float = 0.0
 ) -> Counters:
     """Return the counters of one scope, summed over all windows, and their total length as 'seconds'. For a
     level, such as the used memory, return the mean over all windows.

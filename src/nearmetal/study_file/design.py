@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING
 
 from ..model.inventory import is_service
-from ..model.keys import NAME, Key, did_you_mean
+from ..model.keys import did_you_mean
 from ..model.study import Design, RealNodes, Study, Workload
 from .catalog import Catalog
 from .problems import Path
@@ -16,27 +15,8 @@ from .tree import Located, mark_of
 from .validate import validate
 from .workloads.entries import metrics_of
 
-if TYPE_CHECKING:
-    from .sections.keyed import Section
-
 #: Least number of blocks. With fewer there is no 95 % confidence interval: 2/2^n > 5 % for n < 6.
 LEAST_BLOCKS = 6
-
-
-BASELINE = Key(
-    kind=NAME,
-    doc="the environment that the others are compared with",
-    examples=("native",),
-    name="baseline",
-    optional=True,
-)
-"""Key that may replace `baselines` if there is only one."""
-
-
-def design_section() -> type[Section]:
-    from .sections import section_of
-
-    return section_of(Design, first={BASELINE.name: BASELINE})
 
 
 def read_design(found: Located, seed: int | None) -> Design | None:
@@ -44,16 +24,15 @@ def read_design(found: Located, seed: int | None) -> Design | None:
 
     seed: seed if the file gives none.
     """
-    from .sections import made
+    from .sections import made, section_of
 
-    section = validate(design_section(), found)
+    section = validate(section_of(Design), found)
     if section is None:
         return None
-    one, several, own = (getattr(section, name) for name in ("baseline", "baselines", "seed"))
+    own = vars(section)["seed"]
     if own is None and seed is None and not found.unread("seed"):
         found.mistake((), "no seed; write seed: 1, or let the command draw one")
-    names = tuple(several) if several is not None else () if one is None else (one,)
-    out: Design = made(section, baselines=names, seed=own if own is not None else seed or 0)
+    out: Design = made(section, seed=own if own is not None else seed or 0)
     return out if out.nodes is None else replace(out, nodes=_with_absolute_path(out.nodes))
 
 

@@ -16,7 +16,6 @@ from ..model.study import ApplicationWorkload, CommandWorkload, EventSubject, Ke
 from .catalog import Catalog, ParamType
 from .problems import MAX_BYTES
 from .tree import MAX_TEXT
-from .workloads.entries import SUBJECT
 from .workloads.kernels import Known
 
 #: First line of every study file that is written, so that editors complete and check it.
@@ -56,7 +55,7 @@ def dump_study(study: Study, catalog: Catalog) -> str:
 def _keyed(value: object) -> Tree:
     """Return the values of the fields that are declared as keys. Defaults are left out; if all values are
     defaults, the first key is written."""
-    every = {f.name: (f, key) for f, key in keys_of(type(value))}
+    every = {f.name: (f, key) for f, key in keys_of(type(value)) if key.written}
     for name, (_, key) in list(every.items()):
         if key.written_before:
             names = [n for n in every if n != name]
@@ -102,11 +101,8 @@ def _workload(w: Workload, catalog: Catalog) -> Tree:
         case ApplicationWorkload():
             entry = catalog.applications.get(w.application)
             return _with_params(w, w.params, {} if entry is None else entry.parameters)
-        case CommandWorkload():
+        case CommandWorkload() | EventSubject():
             return _keyed(w)
-        case EventSubject():
-            given = _keyed(w) if w.given or w.count is not None else {}
-            return {SUBJECT: _text(w.facts.name), **given}
 
 
 def _with_params(w: Workload, params: Mapping[str, str | int | float], known: Known) -> Tree:

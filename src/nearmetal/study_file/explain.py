@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
+from ..model.environments.image import ImageDefinition
 from ..model.series_file import SeriesFile
-from ..model.study import Environment, Placement
+from ..model.study import Design, Environment, Placement
 from ..units import EXAMPLES, Dimension, units_of
 from .catalog import Catalog, ParamType
-from .design import design_section
 from .dump import SCHEMA_LINE
 from .environments.backends import every_settings
-from .environments.images import image_section
 from .validate import inline, keys_of, required
 
 if TYPE_CHECKING:
@@ -42,14 +41,14 @@ def explain(catalog: Catalog | None = None) -> str:
     )
     below = {
         "environments": ["    <name>", *_keys(s.section_of(Environment, every_settings()), "      ")],
-        "images": ["    <name>", *_keys(image_section(), "      ")],
+        "images": ["    <name>", *_keys(s.section_of(ImageDefinition), "      ")],
         "placements": ["    <name>", *_keys(s.section_of(Placement), "      ")],
         "workloads": [
             line
             for words, model in workload_kinds
             for line in (f"    <name>: {words}", *_keys(model, "      "))
         ],
-        "design": _keys(design_section(), "    "),
+        "design": _keys(s.section_of(Design), "    "),
     }
     out = ["Keys"]
     for name, field in s.TopSection.model_fields.items():

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
 
-from ..lifecycle import Method
 from ..model.study import Design, Environment, Placement, Study
 from .catalog import Catalog
 from .checks import (
@@ -74,8 +73,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
     images = read_images(top)
     pieces = workload_pieces(top)
     programs: dict[str, NasProgram] = {}
-    methods: dict[str, tuple[Method, ...]] = {}
-    workloads = {p.name: read_workload(p, catalog, programs, methods) for p in pieces}
+    workloads = {p.name: read_workload(p, catalog, programs) for p in pieces}
     for place, found in _read_entries(top, "placements", placements):
         check_placement(place, found)
     for environment, found in _read_entries(top, "environments", environments):
@@ -101,7 +99,7 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
     known = tuple(w for w in workloads.values() if w is not None)
     if frame is not None:
         if catalog is not None:
-            check_arms(frame, by_method(replace(frame, workloads=known), methods), top)
+            check_arms(frame, by_method(replace(frame, workloads=known)), top)
             check_applications(frame, pieces, workloads, catalog)
         check_programs(frame, pieces, programs)
     if problems.found or frame is None or head is None:
@@ -115,9 +113,9 @@ def load_text(text: str, name: str, catalog: Catalog | None, *, seed: int | None
         design=frame.design,
         images=tuple(images.values()),
     )
-    check_methods(study, methods, top)
+    check_methods(study, top)
     problems.check()
-    return by_method(study, methods)
+    return by_method(study)
 
 
 def _read_entries(

@@ -6,12 +6,11 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..model.environments.image import ImageDefinition
 from ..model.keys import NAME_PATTERN
-from ..model.study import Environment, Placement
+from ..model.study import Design, Environment, Placement
 from .catalog import Catalog, ParamType
-from .design import design_section
 from .environments.backends import every_settings
-from .environments.images import image_section
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -29,14 +28,14 @@ def json_schema(catalog: Catalog) -> Schema:
     models = (
         s.TopSection,
         s.section_of(Environment, every_settings()),
-        image_section(),
+        s.section_of(ImageDefinition),
         s.section_of(Placement),
         s.KernelSection,
         s.ApplicationSection,
         s.CommandSection,
         s.NpbWorkloadSection,
         s.event_section(),
-        design_section(),
+        s.section_of(Design),
     )
     defs = _definitions(models)
     top: Schema = defs.pop("TopSection")

@@ -10,6 +10,7 @@ from random import Random
 
 from ..model.plan import Plan, TrialSpec
 from ..model.record import Fold, Row, Status, TrialRecord, slice_values
+from ..model.scope import NODE
 from ..model.study import Better, Mode, Study
 
 EPOCH = 1_790_000_000.0
@@ -41,7 +42,7 @@ PLAIN = TrialRecord(
             parts={"comm": (0.0, 0.001)},
         ),
     ),
-    counters={"node": {"steal": None, "user": 0.5}},
+    counters={NODE: {"steal": None, "user": 0.5}},
 )
 """A simple record for tests that need any record."""
 

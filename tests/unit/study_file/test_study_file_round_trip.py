@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -178,7 +180,7 @@ def event_subjects(draw: st.DrawFn, name: str) -> EventSubject:
         "ranks": st.integers(2, 64),
     }
     assert values.keys() >= facts.keys, "every key of a subject comes back"
-    given = {name: draw(st.none() | values[name]) for name in sorted(facts.keys)}
+    given: dict[str, Any] = {name: draw(st.none() | values[name]) for name in sorted(facts.keys)}
     found = EventSubject(name=name, facts=facts, count=draw(st.none() | st.integers(1, 1000)), **given)
     while found.misfit is not None:  # no file can hold a key that contradicts another one
         found = replace(found, **{found.misfit[0]: None})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -17,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ...model.record import Connection, Status, TrialData, TrialRecord
+from ...model.record import Connection, Counters, Status, TrialData, TrialRecord
 from ...model.scope import NODE, TIMED, Scope
 from .numbers import NotPlain
 
@@ -25,7 +26,6 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 CounterName = tuple[Scope, str]
-Counters = Mapping[str, float | None]
 Key = TypeVar("Key")
 _Found = tuple[list[int], list[Counters | msgspec.Raw]]
 """The indexes of the trials that have counters of one scope, and these counters, trial by trial."""
@@ -46,7 +46,7 @@ _SOCKET_BUFFERS = frozenset(
     )
 )
 _IP = frozenset(("IpInDiscards", "IpOutDiscards"))
-SHARED: CounterName = (Scope(kind=NODE), RETRANSMITTED)
+SHARED: CounterName = (NODE, RETRANSMITTED)
 """Counter of the whole machine, for instances that share its network."""
 
 
@@ -126,7 +126,7 @@ class CountsBuilder:
         self._good.append(record.status is Status.OK)
         self._networked.append(bool(record.network))
         self._flagged.append(bool(record.flags))
-        self._disturbance.add(at, {"": record.disturbance})
+        self._disturbance.add(at, {NODE: record.disturbance})
         self._counters.add(at, record.counters)
         self._network.add(at, record.network)
 
@@ -170,19 +170,15 @@ class _Columns:
         names: returns whether the analysis uses a counter, given its scope and its name.
         """
         self._scopes, self._names = scopes, names
-        self._found: dict[str, _Found | None] = {}
+        self._found: defaultdict[Scope, _Found] = defaultdict(lambda: ([], []))
 
-    def add(self, at: int, scopes: Mapping[str, Counters | msgspec.Raw]) -> None:
+    def add(self, at: int, scopes: Mapping[Scope, Counters | msgspec.Raw]) -> None:
         """Add the counters of the trial with index `at`."""
-        known = self._found
-        for text, stored in scopes.items():
-            if text in known:
-                found = known[text]
-            else:
-                found = known[text] = ([], []) if self._scopes(Scope.parse(text)) else None
-            if found is not None:
-                found[0].append(at)
-                found[1].append(stored)
+        for of, stored in scopes.items():
+            if self._scopes(of):
+                places, found = self._found[of]
+                places.append(at)
+                found.append(stored)
 
     def columns(self, n: int) -> dict[CounterName, FloatArray]:
         """Return one column for each counter, shape (n,), where n is the number of trials; nan if unknown.
@@ -190,10 +186,7 @@ class _Columns:
         Raises NotPlain if stored counters are corrupt.
         """
         out: dict[CounterName, FloatArray] = {}
-        for text, found in self._found.items():
-            if found is None:
-                continue
-            of, (places, stored) = Scope.parse(text), found
+        for of, (places, stored) in self._found.items():
             rows = _read(stored)
             alike = len(set(map(tuple, rows))) == 1  # the same names in the same order, as in most runs
             names = rows[0] if alike else dict.fromkeys(chain.from_iterable(rows))

@@ -88,10 +88,9 @@ class GuestInstance(ProgramInstance):
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        vcpus = VcpuSource(
-            name=str(Scope(kind=VCPU, name=self.hostname)), host=self.host, threads=self.threads
-        )
-        exits = exit_sources(str(Scope(kind=EXITS, name=self.hostname)), self.host, self.threads)
+        own = Scope(kind=VCPU, name=self.hostname)
+        vcpus = VcpuSource(scope=own, host=self.host, threads=self.threads)
+        exits = exit_sources(Scope(kind=EXITS, name=self.hostname), self.host, self.threads)
         return (*((vcpus,) if self.threads else ()), *exits)
 
     def copy_in(self, paths: Sequence[Path]) -> None:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from ...host.counters.procfiles import Counters
+from ...model.scope import Scope
 from .xl import Xl
 
 LEVELS = frozenset({"memory_bytes"})
@@ -33,11 +34,11 @@ def _counters(xl: Xl) -> dict[str, dict[str, float]]:
 class HypervisorSource:
     """A source of counters (host.counters.sources.Source) that reads the hypervisor's counters of one guest.
 
-    name: name of the source's scope in a record.
+    scope: its scope in a record.
     guest: name of the guest's domain.
     """
 
-    name: str
+    scope: Scope
     guest: str
     xl: Xl
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...host.counters.sources import Source
 from ...model.environments.guest import GuestSettings
+from ...model.scope import Scope
 from ..contract import InstanceRequest
 from ..guests.guest import GuestInstance, host_cpus_of
 from .config import DomainConfig
@@ -32,8 +33,8 @@ class XenInstance(GuestInstance):
     def sources(self) -> tuple[Source, ...]:
         """The sources of counters of the instance: those that every guest has, and the hypervisor's counters
         of this guest."""
-        own = HypervisorSource(name=f"xen.{self.hostname}", guest=self.domain.name, xl=self.xl)
-        return (*super().sources, own)
+        scope = Scope(kind="xen", name=self.hostname)
+        return (*super().sources, HypervisorSource(scope=scope, guest=self.domain.name, xl=self.xl))
 
 
 def settings_of(request: InstanceRequest) -> tuple[GuestSettings, XenSettings]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...model.scope import NODE
 from ..base import MissingValue
 from .procfiles import Counters
 
@@ -63,7 +64,7 @@ class EnergyMeter:
     from then on.
     """
 
-    name = "node"
+    scope = NODE
 
     def __init__(self, domains: tuple[EnergyDomain, ...]) -> None:
         self._domains = domains

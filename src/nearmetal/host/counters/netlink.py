@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from ...model.record import Connection
+from ...model.scope import Scope
 
 ROUTE, SOCK_DIAG = 0, 4  # netlink protocols
 
@@ -164,10 +165,10 @@ def parse_qdiscs(data: bytes) -> list[Qdisc]:
     return out
 
 
-def parse_connections(data: bytes, scope: str) -> list[Connection]:
+def parse_connections(data: bytes, scope: Scope) -> list[Connection]:
     """Return the TCP connections.
 
-    scope: name of the network namespace whose kernel answered.
+    scope: scope of the network namespace whose kernel answered.
     """
     out: list[Connection] = []
     for kind, body in messages(data):
@@ -193,7 +194,7 @@ def _endpoint(address: bytes, port: bytes) -> str:
     return f"{IPv4Address(address[:4])}:{int.from_bytes(port, 'big')}"
 
 
-def _state(scope: str, local: str, remote: str, congestion: str | None, info: bytes) -> Connection:
+def _state(scope: Scope, local: str, remote: str, congestion: str | None, info: bytes) -> Connection:
     """Return the fields of struct tcp_info.
 
     Newer kernels append fields to it. A field that this kernel does not have is None.

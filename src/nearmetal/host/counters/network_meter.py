@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
 
 from ...model.record import Connection
+from ...model.scope import Scope
 from ..namespaces import entered
 from .files import opened, whole_file
 from .netlink import (
@@ -111,7 +112,7 @@ class NetworkMeter:
             self._netstat = snmp, self._read_netstat() | protocol_counters("snmp", snmp)
         return self._netstat[1]
 
-    def connections(self, scope: str) -> list[Connection] | None:
+    def connections(self, scope: Scope) -> list[Connection] | None:
         """Return the established TCP connections; None if the kernel does not report them.
 
         The kernel searches the connections of all namespaces for this, which takes 0.2 ms or more on a large

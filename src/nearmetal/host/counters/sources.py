@@ -1,8 +1,8 @@
 """Sources of counters of an instance, in addition to the files that the sampler keeps open.
 
 An instance of a backend may have further sources in an attribute `sources`: the counters inside a guest, the
-run queue delay of its vCPUs. The record of a trial stores the counters of each source under the name of the
-source (its scope). Counts over timed parts are added over all sources of an arm (see meters/inside.py)."""
+run queue delay of its vCPUs. The record of a trial stores the counters of each source under its scope.
+Counts over timed parts are added over all sources of an arm (see meters/inside.py)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ...model.scope import Scope
 from ..base import Host, text_of
 from .files import CounterFiles, read_files
 from .procfiles import SCHEDSTAT, VCPU, Counters, cpu_counters, instance_counters
@@ -31,11 +32,11 @@ _NOT_HERE = frozenset(("memory", "swap", "page_faults", "major_faults", "blocks_
 class Source(Protocol):
     """A source of counters.
 
-    name: name of its scope in a record, such as 'guest.<host name>' or 'vcpu.<host name>'.
+    scope: its scope in a record, such as 'guest.<host name>' or 'vcpu.<host name>'.
     """
 
     @property
-    def name(self) -> str: ...
+    def scope(self) -> Scope: ...
 
     def read(self) -> Counters:
         """Return the present counters in base units; None for an unavailable counter.
@@ -50,7 +51,6 @@ class Source(Protocol):
 class GroupSource:
     """The control groups of an instance."""
 
-    name: str
     files: CounterFiles
 
     def take(self) -> Mapping[str, bytes]:
@@ -68,7 +68,6 @@ class NodeSource:
     """Steal and I/O wait of the whole node. They are meaningful while only one arm is busy on the node."""
 
     files: CounterFiles
-    name: str = "node"
 
     def take(self) -> Mapping[str, bytes]:
         """Read the file now; parse() parses it later."""
@@ -89,7 +88,7 @@ class VcpuSource:
     """Counts the time of the vCPU threads of a guest, in seconds: running (vcpu), and waiting for a CPU of
     the machine (vcpu_delay)."""
 
-    name: str
+    scope: Scope
     host: Host
     threads: tuple[int, ...]
 
@@ -122,7 +121,7 @@ class ExitSource:
     directory: directory of the virtual machine, '<process>-<descriptor>' below KVM_STATISTICS.
     """
 
-    name: str
+    scope: Scope
     host: Host
     directory: Path
 
@@ -132,7 +131,7 @@ class ExitSource:
 
 
 def exit_sources(
-    name: str, host: Host, threads: Sequence[int], statistics: Path = KVM_STATISTICS
+    scope: Scope, host: Host, threads: Sequence[int], statistics: Path = KVM_STATISTICS
 ) -> tuple[ExitSource, ...]:
     """Return the exit counters of the virtual machine with these vCPU threads; empty if the kernel shows none
     (without KVM, debugfs or root)."""
@@ -144,4 +143,4 @@ def exit_sources(
         own = sorted(statistics.glob(f"{int(process[1])}-*"))
     except OSError:
         return ()
-    return tuple(ExitSource(name=name, host=host, directory=d) for d in own[:1])
+    return tuple(ExitSource(scope=scope, host=host, directory=d) for d in own[:1])

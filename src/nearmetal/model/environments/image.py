@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..keys import ListOf, key, key_or, matching, one_of
+from ..keys import NAME, ListOf, key, key_or, matching, one_of
 
 #: Name of the image that is the machine's own root, and of the suite that is the machine's own release.
 HOST = "host"
@@ -53,7 +53,9 @@ class Expired(StrEnum):
 class ImageDefinition:
     """Definition of a root tree that can be built."""
 
-    name: str
+    name: str = field(
+        metadata=key(NAME, "in a file of its own: its name", "own", optional=True, written=False)
+    )
     suite: str = field(
         metadata=key(
             matching(r"^[a-z][a-z0-9.-]{0,99}$", "the name of a suite, such as trixie, or host"),

@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 from ...lifecycle import Method
 from ...units import Dimension
 from ..design import Design, Mode
-from ..keys import COUNT, SIZE, key_or, keys_of, one_of, quantity, whole
+from ..keys import COUNT, SIZE, ListOf, ValueType, key, key_or, keys_of, one_of, quantity, scalar, whole
 from .base import WorkloadBase
 
 #: Starts, stops or commands in a block, if the study does not state a number.
@@ -97,10 +97,17 @@ class SubjectFacts:
     keys: frozenset[str] = frozenset()
 
 
+_SUBJECT = ValueType(scalar, {}, lambda facts: str(facts.name))
+"""The name of a subject. The module study_file finds the installed subjects: it reads the name, and documents
+them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EventSubject(WorkloadBase):
     """Events of the instances themselves, measured by a subject.
 
+    facts: declarations of its subject.
+    methods: methods to compare. Empty once the environments of a study have them.
     count: how many events or instances; None for the usual number.
 
     The other fields belong to subjects that name them in SubjectFacts.keys. None stands for a default.
@@ -114,7 +121,16 @@ class EventSubject(WorkloadBase):
     event: ClassVar[bool] = True
 
     name: str
-    facts: SubjectFacts
+    facts: SubjectFacts = field(metadata=key(_SUBJECT, "", "start", name="subject"))
+    methods: tuple[Method, ...] = key_or(
+        (),
+        ListOf(one_of(Method)),
+        "checkpoint, migrate: methods to compare with each other: every environment that runs the workload"
+        " becomes one for each method that it can, such as qemu-precopy; the first takes its place as"
+        " baseline; method in matrix means the same",
+        ["offline", "precopy", "postcopy"],
+        optional=True,
+    )
     count: int | None = key_or(
         None,
         COUNT,
@@ -203,10 +219,9 @@ class EventSubject(WorkloadBase):
 
     @property
     def given(self) -> tuple[str, ...]:
-        """Names of the keys that the study sets, except `count`."""
-        return tuple(
-            f.name for f, _ in keys_of(type(self)) if f.name != "count" and vars(self)[f.name] is not None
-        )
+        """Names of the keys that the study sets, except those that every subject has."""
+        own = (f.name for f, _ in keys_of(type(self)) if f.name not in ("facts", "methods", "count"))
+        return tuple(name for name in own if vars(self)[name] is not None)
 
     @property
     def dirtied(self) -> tuple[int, int]:

@@ -42,7 +42,9 @@ def runs_of(sections: Sequence[SampleSection], trial: str, workload: str) -> tup
 def _points(section: SampleSection, window: tuple[float, float]) -> list[tuple[float, Mapping[str, float]]]:
     """Return the points between the start and the end of a run, one for each sample interval."""
     begin, end = window
-    scope = next((scope for s in section.samples for scope in s.scopes), "")
+    scope = next((scope for s in section.samples for scope in s.scopes), None)
+    if scope is None:
+        return []
     inner = [s.monotonic for s in section.samples if begin + 0.2 < s.monotonic < end - 0.2]
     out: list[tuple[float, Mapping[str, float]]] = []
     for first, last in pairwise((begin, *inner, end)):

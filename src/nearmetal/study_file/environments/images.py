@@ -9,32 +9,22 @@ from typing import TYPE_CHECKING
 
 from ...model.environments.environment import Environment
 from ...model.environments.image import HOST, ImageDefinition
-from ...model.keys import NAME, Key, did_you_mean
+from ...model.keys import did_you_mean
 from ..problems import Path, Problems, read_text
 from ..tree import Located, mark_of, read_tree
 from ..validate import validate
 
 if TYPE_CHECKING:
     from ..catalog import Catalog
-    from ..sections.keyed import Section
 
 SECTION = "images"
 
 
-_NAME = Key(kind=NAME, doc="in a file of its own: its name", examples=("own",), name="name", optional=True)
-
-
-def image_section() -> type[Section]:
-    from ..sections import section_of
-
-    return section_of(ImageDefinition, first={_NAME.name: _NAME})
-
-
 def _read(found: Located, name: str) -> tuple[ImageDefinition | None, str | None]:
-    from ..sections import made
+    from ..sections import made, section_of
 
-    section = validate(image_section(), found)
-    return (None, None) if section is None else (made(section, name=name), getattr(section, _NAME.name))
+    section = validate(section_of(ImageDefinition), found)
+    return (None, None) if section is None else (made(section, name=name), vars(section)["name"])
 
 
 def read_images(top: Located) -> dict[str, ImageDefinition]:

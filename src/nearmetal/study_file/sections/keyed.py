@@ -35,7 +35,7 @@ def section_of(
     kind: type[Any],
     own: Own = (),
     *,
-    first: Mapping[str, Key] | None = None,
+    instead: Mapping[str, Key] | None = None,
     last: Mapping[str, tuple[Any, Any]] | None = None,
     config: ConfigDict | None = None,
 ) -> type[Section]:
@@ -43,13 +43,12 @@ def section_of(
     `own`.
 
     own: settings of backends, if the dataclass has a field for them.
-    first: further keys, which no field has; they come before the others.
+    instead: keys that replace those declared at fields, by name of the field.
     last: further fields of the model, which come after the others.
     config: configuration of the model, in addition to that of Section.
     """
     if (kind, own) not in _MADE:
-        fields: dict[str, Any] = {name: _further(name, key) for name, key in (first or {}).items()}
-        fields |= _fields(kind, own) | dict(last or {})
+        fields = _fields(kind, own, instead or {}) | dict(last or {})
         base = _configured(config) if config is not None else Section
         _MADE[kind, own] = create_model(kind.__name__, __base__=base, **fields)
         _MADE[kind, own].stands_for = kind
@@ -72,7 +71,7 @@ def _configured(config: ConfigDict) -> type[Section]:
     return type("Section", (Section,), {"model_config": config, "__module__": __name__})
 
 
-def _fields(kind: type[Any], own: Own = ()) -> dict[str, Any]:
+def _fields(kind: type[Any], own: Own, instead: Mapping[str, Key]) -> dict[str, Any]:
     """Return the fields of the model for the keys of a dataclass. They include the keys of nested dataclasses
     that a file has at the same level (Key.beside)."""
     fields: dict[str, Any] = {}
@@ -84,7 +83,9 @@ def _fields(kind: type[Any], own: Own = ()) -> dict[str, Any]:
             optional = {i.name: dataclasses.replace(k, optional=True) for i, k in keys_of(key.kind)}
             fields |= {name: _further(name, k) for name, k in optional.items()}
         else:
-            fields[f.name] = _field(f, key)
+            if key.single is not None:
+                fields[key.single.name] = _further(key.single.name, key.single)
+            fields[f.name] = _field(f, instead.get(f.name, key))
     return fields
 
 
@@ -170,6 +171,9 @@ def _values(section: Section, kind: type[Any]) -> dict[str, Any]:
                 values[f.name] = key.kind(**below)
             continue
         value = _own_of(section) if key.kind is BackendSettings else getattr(section, f.name)
+        if value is None and key.single is not None:
+            only = getattr(section, key.single.name)
+            value = () if only is None else (only,)
         if value is None:
             continue
         if isinstance(value, Section):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from pydantic import ConfigDict, Field
 
 from ...errors import UsageError
-from ...model.keys import Key, one_word
+from ...model.keys import keys_of, one_word
 from ...model.study import ApplicationWorkload, CommandWorkload, EventSubject, KernelWorkload
 from ..catalog import subject_facts, subject_names
-from ..workloads.entries import SUBJECT
-from ..workloads.methods import METHODS, METHODS_KEY
 from ..workloads.npb import NpbBinary, NpbEntry
+from ..workloads.sweep import SWEEPS
 from .keyed import Section, section_of
 
 
@@ -30,15 +30,12 @@ def _subject_doc() -> str:
     return "; ".join(found)
 
 
-def _sweeps(matrix: Mapping[str, Any], together: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the fields of the model for the keys `matrix` and `zip`, with an example of each."""
+def _sweeps(*examples: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the fields of the model for the keys of sweeps, with an example of each."""
     words = "one workload for every {}, named after its values: cg-S, cg-W"
     return {
         name: (dict[str, list[Any]] | None, Field(None, description=words.format(varied), examples=[example]))
-        for name, varied, example in (
-            ("matrix", "combination of values", matrix),
-            ("zip", "row of values, lists of equal length", together),
-        )
+        for (name, varied), example in zip(SWEEPS.items(), examples, strict=True)
     }
 
 
@@ -60,10 +57,11 @@ CommandSection = section_of(
 @cache
 def event_section() -> type[Section]:
     """Return the section of workloads with a subject. Loads all subjects, since each documents its event."""
-    subject = Key(kind=one_word(subject_names()), doc=_subject_doc(), examples=("start",), name=SUBJECT)
+    (declared,) = (key for f, key in keys_of(EventSubject) if f.name == "facts")
+    subject = replace(declared, kind=one_word(subject_names(), subject_facts), doc=_subject_doc())
     return section_of(
         EventSubject,
-        first={SUBJECT: subject, METHODS: METHODS_KEY},
+        instead={"facts": subject},
         last=_sweeps({"count": [1, 10, 100]}, {"count": [1, 10]}),
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path as FilePath
 from ...lifecycle import Method
 from ...model.keys import did_you_mean
 from ...model.study import ApplicationWorkload, CommandWorkload, EventSubject, KernelWorkload, Study, Workload
-from ..catalog import COMMAND, Catalog, subject_facts
+from ..catalog import COMMAND, Catalog
 from ..problems import Path
 from ..tree import Located, mark_of
 from ..validate import validate
@@ -36,20 +36,15 @@ def workload_pieces(top: Located) -> tuple[ExpandedWorkload, ...]:
     return tuple(out.values())
 
 
-SUBJECT = "subject"
-_KINDS = ("kernel", "application", "command", "script", "npb", SUBJECT)
+_KINDS = ("kernel", "application", "command", "script", "npb", "subject")
 
 
 def read_workload(
-    piece: ExpandedWorkload,
-    catalog: Catalog | None,
-    programs: dict[str, NasProgram],
-    methods: dict[str, tuple[Method, ...]],
+    piece: ExpandedWorkload, catalog: Catalog | None, programs: dict[str, NasProgram]
 ) -> Workload | None:
     """Return the workload of an entry; None if the entry has mistakes.
 
     programs: filled with the binary of each `npb` workload, by name.
-    methods: filled with the methods that workloads compare, by name.
     """
     here = [k for k in piece.entries if k in _KINDS]
     if not here:
@@ -71,17 +66,16 @@ def read_workload(
         return read_program(piece, catalog)
     if here[0] == "npb":
         return _npb(piece, programs)
-    return _event(piece, methods)
+    return _event(piece)
 
 
-def _event(piece: ExpandedWorkload, methods: dict[str, tuple[Method, ...]]) -> EventSubject | None:
+def _event(piece: ExpandedWorkload) -> EventSubject | None:
     from ..sections import event_section, made
 
     section = validate(event_section(), piece)
     if section is None:
         return None
-    subject: str = getattr(section, SUBJECT)
-    event: EventSubject = made(section, name=piece.name, facts=subject_facts(subject))
+    event: EventSubject = made(section, name=piece.name)
     compared: list[Method] | None = getattr(section, METHODS)
 
     def mistake(key: str, what: str) -> None:
@@ -89,18 +83,17 @@ def _event(piece: ExpandedWorkload, methods: dict[str, tuple[Method, ...]]) -> E
 
     for key in event.given:
         if key not in event.facts.keys:
-            mistake(key, f"subject {subject} has no such key; leave it out")
+            mistake(key, f"subject {event.subject} has no such key; leave it out")
     if (what := event.misfit) is not None:
         mistake(*what)
     if compared is None:
         return event
     if METHOD not in event.facts.keys:
-        mistake(METHODS, f"subject {subject} has no such key; leave it out")
+        mistake(METHODS, f"subject {event.subject} has no such key; leave it out")
     elif event.method is not None:
         mistake(METHODS, f"{METHOD} and {METHODS}: one of them is enough")
     elif len(set(compared)) < max(len(compared), 1):
         mistake(METHODS, "a method given twice" if compared else "a value is missing here")
-    methods[piece.name] = tuple(compared)
     return event
 
 

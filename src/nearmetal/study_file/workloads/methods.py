@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...lifecycle import Method
-from ...model.keys import Key, ListOf, one_of
-from ...model.study import Environment, Study, Workload
+from ...model.study import Environment, EventSubject, Study
 from ..tree import ListNode, Located, MapNode
+from .sweep import MATRIX
 
 METHOD, METHODS = "method", "methods"
-
-METHODS_KEY = Key(
-    kind=ListOf(one_of(Method), least=1),
-    doc="checkpoint, migrate: methods to compare with each other: every environment that runs the workload"
-    " becomes one for each method that it can, such as qemu-precopy; the first takes its place as baseline;"
-    " method in matrix means the same",
-    examples=(["offline", "precopy", "postcopy"],),
-    name=METHODS,
-    optional=True,
-)
-
-Methods = Mapping[str, Sequence[Method]]
-"""Methods to compare, by name of the workload."""
 
 
 def with_methods_apart(entry: Located) -> Located:
     """Move `method` from the matrix of a subject to the key `methods`. The workloads of a sweep are not
     compared with each other, but methods are."""
-    node, sweep = entry.node, entry.get("matrix")
+    node, sweep = entry.node, entry.get(MATRIX)
     if not isinstance(node, MapNode) or "subject" not in node.entries:
         return entry
     matrix = None if sweep is None else sweep.node
@@ -39,24 +25,26 @@ def with_methods_apart(entry: Located) -> Located:
     if not isinstance(values, ListNode):
         return entry
     rest = {key: found for key, found in matrix.entries.items() if key != METHOD}
-    entries = {key: found for key, found in node.entries.items() if key != "matrix"}
+    entries = {key: found for key, found in node.entries.items() if key != MATRIX}
     if rest:
-        entries["matrix"] = (node.entries["matrix"][0], MapNode(mark=matrix.mark, entries=rest))
+        entries[MATRIX] = (node.entries[MATRIX][0], MapNode(mark=matrix.mark, entries=rest))
     if METHODS in entries:
-        entry.mistake(("matrix", METHOD), f"given as {METHODS} too", key=True)
+        entry.mistake((MATRIX, METHOD), f"given as {METHODS} too", key=True)
     return replace(entry, node=MapNode(mark=node.mark, entries={METHODS: (mark, values)} | entries))
 
 
-def by_method(study: Study, methods: Methods) -> Study:
+def by_method(study: Study) -> Study:
     """Replace every environment that runs a workload with methods by one environment for each method. The new
-    environment runs the workloads that have its method, and those without methods.
+    environment runs the workloads that have its method, and those without methods. The workloads then have
+    no methods.
 
     If the replaced environment was a baseline, the environment of its first method becomes the baseline.
     """
+    methods = {w.name: w.methods for w in study.events if w.methods}
     environments: list[Environment] = []
     first: dict[str, str] = {}
     for e in study.environments:
-        compared = compared_methods(e, study.workloads, methods)
+        compared = compared_methods(e, study.events)
         for method in compared:
             taken = tuple(
                 w.name
@@ -69,27 +57,27 @@ def by_method(study: Study, methods: Methods) -> Study:
         if not compared:
             environments.append(e)
     baselines = tuple(first.get(b, b) for b in study.design.baselines)
-    return replace(study, environments=tuple(environments), design=replace(study.design, baselines=baselines))
+    plain = {w.name: replace(w, methods=()) for w in study.events}
+    without = tuple(plain.get(w.name, w) for w in study.workloads)
+    design = replace(study.design, baselines=baselines)
+    return replace(study, environments=tuple(environments), workloads=without, design=design)
 
 
-def compared_methods(
-    environment: Environment, workloads: Sequence[Workload], methods: Methods
-) -> tuple[Method, ...]:
+def compared_methods(environment: Environment, workloads: tuple[EventSubject, ...]) -> tuple[Method, ...]:
     """Return the methods of the workloads that an environment runs, without repetition; none if it has a
     method of its own."""
     if environment.method is not None:
         return ()
-    taken = [methods[w.name] for w in workloads if w.name in methods and environment.takes(w.name)]
-    return tuple(dict.fromkeys(method for own in taken for method in own))
+    return tuple(dict.fromkeys(m for w in workloads if environment.takes(w.name) for m in w.methods))
 
 
-def check_methods(study: Study, methods: Methods, top: Located) -> None:
+def check_methods(study: Study, top: Located) -> None:
     """Check that the names of the environments for methods are free, and that no environment runs inside one
     that is replaced."""
     names = {e.name for e in study.environments}
     around = {e.inside: e.name for e in study.environments if e.inside is not None}
     for e in study.environments:
-        for method in compared_methods(e, study.workloads, methods):
+        for method in compared_methods(e, study.events):
             what = ""
             if f"{e.name}-{method}" in names:
                 what = f'"{e.name}-{method}" is the environment that {METHODS} of a workload make; rename one'

@@ -16,7 +16,11 @@ from ..problems import Path, Problems
 from ..tree import ListNode, Located, MapNode, Node, Scalar
 
 MAX_COMBINATIONS = 1000
-_FIXED = ("kernel", "application", "subject", "metrics", "matrix", "zip")  # keys that a sweep must not vary
+MATRIX = "matrix"
+SWEEPS = {MATRIX: "combination of values", "zip": "row of values, lists of equal length"}
+"""The keys of sweeps, and what there is a workload for."""
+_BESIDE = ("kernel", "application", "subject")  # keys at whose level sweeps are
+_FIXED = (*_BESIDE, "metrics", *SWEEPS)  # keys that a sweep must not vary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +46,7 @@ def expand(name: str, mark: Mark, entry: Located) -> tuple[ExpandedWorkload, ...
     whole = ExpandedWorkload(name=name, mark=mark, node=node, path=entry.path, problems=entry.problems)
     if not isinstance(node, MapNode):
         return (whole,)
-    if node.entries.keys() & {"kernel", "application", "subject"}:
+    if not node.entries.keys().isdisjoint(_BESIDE):
         return _expand(whole, node, entry)
     inner = entry.get("npb")
     if inner is None or not isinstance(inner.node, MapNode):
@@ -62,7 +66,7 @@ def _expand(whole: ExpandedWorkload, node: MapNode, swept: Located) -> tuple[Exp
     swept: the same node with its path.
     """
     problems = whole.problems
-    keys = [key for key in ("matrix", "zip") if key in node.entries]
+    keys = [key for key in SWEEPS if key in node.entries]
     if not keys:
         return (whole,)
     before = problems.added
@@ -72,7 +76,7 @@ def _expand(whole: ExpandedWorkload, node: MapNode, swept: Located) -> tuple[Exp
     for key in keys:
         columns = _columns(node.entries[key][1], (*swept.path, key), taken, problems)
         taken |= {c[0][0] for c in columns if c}
-        if key == "matrix":
+        if key == MATRIX:
             axes += [[(cell,) for cell in column] for column in columns]
         else:
             axes.append(_rows(columns, key, swept))
