@@ -212,7 +212,7 @@ def open_node(
             work = stack.enter_context(outside_directory(DISKS / f"{label}-work", scratch))
         holder = None
         images = {e.image for e in study.environments} - {HOST}
-        emulated = any(arm.placement.emulated for arm in arms.values())
+        emulated = any(arm.placement.node.emulated for arm in arms.values())
         needed = images or emulated or any(b.capabilities.needs_user_namespace for b in backends.values())
         if not machine.host.is_root() and needed:
             holder = stack.enter_context(user_namespace_holder(machine.host, machine.tools, label))
