@@ -29,7 +29,8 @@ def arm_of(node: Any, *instances: BoxInstance) -> RunningArm:
         trial=Trial(
             spec=TrialSpec(id="1.0", block=1, position=0, arm="box/1x1", aa=False),
             arm=Arm(environment=environment, placement=Placement(name="1x1", instances=1, tasks=1)),
-            nodes=(node,),
+            node=node,
+            nodes=(),
             directory=Path("/d"),
             log=Path("/l"),
         ),

@@ -102,7 +102,7 @@ class KernelJob:
             for p in ready.pages
         }
         found.places = ready.places
-        verify_places(found.places, arm.placement, arm.node.cpus(arm.trial.arm), arm.hostnames)
+        verify_places(found.places, arm.placement, arm.trial.cpus, arm.hostnames)
         self.metered.transport.launched = True
         self.metered.transport.look(connected=True)
 

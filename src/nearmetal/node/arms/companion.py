@@ -72,7 +72,7 @@ def _request(trial: Trial, wanted: Companion, backend: str) -> InstanceRequest:
     own_network = "net" in node.backends[backend].capabilities.own
     label, hostname, scratch = request_name(trial, "beside")
     numbers = range(arm.placement.all_instances)
-    every = sorted({cpu for i in numbers for cpu in node.instance_cpus(arm, i)})
+    every = sorted({cpu for i in numbers for cpu in trial.instance_cpus(i)})
     return InstanceRequest(
         label=label,
         hostname=hostname,
