@@ -129,7 +129,7 @@ def test_instances_in_one_guest_have_its_cpus_and_a_network_inside_it() -> None:
     host: Any = None
     trial = trial_of(seated, SEVERAL, node=node, nodes=[PlacementNode(local=host, cpus=(4, 6))])
     assert trial.cpus == ((0,), (1,)), "as their guest numbers them"
-    assert trial.machine_cpus(0) == (4, 6)
+    assert trial.all_cpus == (4, 6)
 
 
 def test_a_network_in_a_guest_without_addresses_for_all_is_found_before_anything_starts() -> None:
@@ -161,7 +161,7 @@ def test_mpirun_of_several_instances_in_one_guest_runs_there_and_enters_each() -
     ]
     seated = replace(BOX, attachment=Attachment.VETH_BRIDGE)
     node: Any = SimpleNamespace(
-        label="n", arms=("box/2x1",), instances={box.label: box for box in boxes}, networks={}
+        label="n", arms=("box/2x1",), instances=Instances({b.label: b for b in boxes}), networks={}
     )
     node.software_of = lambda _: None
     group = Group(instances=tuple(boxes), seconds=(0.0, 0.0), steps={})
@@ -249,10 +249,7 @@ def cells_in_a_guest(cell: type[RemoteCell], monkeypatch: pytest.MonkeyPatch) ->
     )
     trial = trial_of(box, SEVERAL, node=node)
     monkeypatch.setattr(starting, "_network_in", lambda *_: nullcontext())
-    with (
-        starting.started_instances(trial, Surroundings(guest=guest, alone=False)) as (group, _),
-        node.instances.holding(group.instances),
-    ):
+    with starting.started_instances(trial, Surroundings(guest=guest, alone=False)) as (group, _):
         yield replace(running(trial), group=group)
 
 
@@ -304,9 +301,9 @@ def test_guest_booted_for_one_instance_ends_after_it(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(starting, "_request", lambda *_, **more: replace(request, label=more["name"]))
 
     @contextmanager
-    def start(_host: object, tools: object, request: InstanceRequest) -> Iterator[str]:
+    def start(_host: object, tools: object, request: InstanceRequest) -> Iterator[Any]:
         asked.append(request)
-        yield "a guest"
+        yield SimpleNamespace(label="l-guest")
         events.append("gone")
 
     node: Any = SimpleNamespace(
@@ -315,11 +312,12 @@ def test_guest_booted_for_one_instance_ends_after_it(monkeypatch: pytest.MonkeyP
         bases={"vm": "base"},
         machine=SimpleNamespace(host=None),
         software_of=lambda _: SimpleNamespace(tools="tools"),
+        instances=Instances(),
     )
     nodes = [PlacementNode(local=node.machine.host, cpus=(1, 2))]
     box = trial_of(BOX, PLACES[1], node=node, nodes=nodes)
     with guest_around(box, Surroundings()) as around:
-        assert str(around.guest) == "a guest" and around.alone
+        assert around.guest is node.instances["l-guest"] and around.alone
         with guest_around(box, around) as same:
             assert same is around and len(asked) == 1, "it runs already"
         assert not events

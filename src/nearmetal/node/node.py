@@ -96,9 +96,7 @@ class Node:
         if not place.node.remote:
             cpus, own = self.machine.cpus, place.instances * place.tasks
             firsts = [number * own % len(cpus) for number in range(place.nodes)]
-            return tuple(
-                PlacementNode(local=self.machine.host, cpus=cpus[first:] + cpus[:first]) for first in firsts
-            )
+            return tuple(PlacementNode(local=self.machine.host, cpus=cpus[n:] + cpus[:n]) for n in firsts)
         design, known = self.study.design, {node.name: node for node in self.real.nodes}
         names = tuple(known)
         if design.nodes is not None and design.nodes.draw:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ..environments import Instance, InstanceRequest
 from ..errors import NearmetalError
 from ..model.plan import TrialSpec
 from ..model.record import JsonValue, RankPlace, Row
@@ -116,25 +118,34 @@ class Trial:
             return network
         return replace(network, seats=tuple(network.seats[node.real.nodes.index(n)] for n in self.nodes))
 
+    def start(self, request: InstanceRequest, number: int = 0) -> AbstractContextManager[Instance]:
+        """Start an instance of the trial, and stop it on exit. Until then it is one of Node.instances.
+
+        number: index of the instance within the arm, which selects its node.
+
+        Raises UnavailableError or RunError.
+        """
+        node, place = self.node, self.nodes[number // self.arm.placement.instances % len(self.nodes)]
+        backend, tools = node.backends[request.environment.backend], node.software_of(self.arm).tools
+        return node.instances.started(place.start(backend, tools, request))
+
     @property
     def cpus(self) -> tuple[tuple[int, ...], ...]:
         """The CPUs that each rank may use, as the rank sees them: a guest numbers its CPUs from 0.
 
         They are the same for every arm with the same number of ranks and the same pinning.
         """
-        arm = self.arm
-        virtual = self.node.backends[arm.environment.backend].capabilities.virtual
-        if not virtual and arm.environment.inside is None:
-            return self._cpus_of_ranks
-        own = [self.machine_cpus(i) for i in range(arm.placement.all_instances)]
-        return vcpus_of(arm, own, self._cpus_of_ranks)
+        arm, numbers = self.arm, range(self.arm.placement.all_instances)
+        if arm.environment.inside is not None:  # one guest holds all instances
+            return vcpus_of(arm, [self.all_cpus for _ in numbers], self._cpus_of_ranks)
+        if self.node.backends[arm.environment.backend].capabilities.virtual:
+            return vcpus_of(arm, [self.instance_cpus(i) for i in numbers], self._cpus_of_ranks)
+        return self._cpus_of_ranks
 
-    def machine_cpus(self, number: int) -> tuple[int, ...]:
-        """Return the CPUs of this machine for the guest of one instance: the instance itself, or the guest
-        that holds all instances of the arm."""
-        inside = self.arm.environment.inside is not None
-        numbers = range(self.arm.placement.all_instances) if inside else [number]
-        return tuple(sorted({cpu for n in numbers for cpu in self.instance_cpus(n)}))
+    @property
+    def all_cpus(self) -> tuple[int, ...]:
+        """The CPUs of all ranks, by their numbers on the machine that measures."""
+        return tuple(sorted({cpu for cpus in self._cpus_of_ranks for cpu in cpus}))
 
     def instance_cpus(self, number: int) -> tuple[int, ...]:
         """Return the CPUs of the ranks of one instance, by their numbers on the machine where the instance

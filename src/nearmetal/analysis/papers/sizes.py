@@ -41,9 +41,8 @@ class Sizes:
         printed: must contain every chosen kernel.
         """
         each = [self._kernel(kernel, printed[kernel]) for kernel in self.chosen]
-        where = (
-            "" if not self.arm.placement.node.emulated else f", and links of {link_words(self.arm.placement)}"
-        )
+        place = self.arm.placement
+        where = f", and links of {link_words(place)}" if place.node.emulated else ""
         return (
             "Chosen by the share of its time for which the baseline alone computes, before anything else was "
             f"measured: {'; '.join(each)}{where}."

@@ -66,7 +66,7 @@ class RunningArm:
     @property
     def instances(self) -> tuple[Instance, ...]:
         """The instances in their current state: an instance that was moved has another process."""
-        return tuple(self.node.instances[started.label] for started in self.group.instances)
+        return self.node.instances.of(started.label for started in self.group.instances)
 
     @property
     def guests(self) -> tuple[RemoteInstance, ...]:
@@ -161,7 +161,6 @@ def running_arm(trial: Trial, around: RunningArm | None) -> Iterator[RunningArm]
         for node in trial.nodes:
             stack.callback(node.forget, trial.directory)
         group, volumes = stack.enter_context(started_instances(trial, surroundings))
-        stack.enter_context(trial.node.instances.holding(group.instances))
         guests = guests_among(group.instances)
         try:
             trial.found.facts |= check_networks(environment, guests, group.instances, trial.log)

@@ -126,21 +126,17 @@ def _verify_enclosed(arm: Arm, instance: Instance) -> None:
 
 
 def _starts(trial: Trial, around: Surroundings, requests: Sequence[InstanceRequest]) -> list[Start]:
-    arm, nodes = trial.arm, trial.nodes
-    backend, tools = trial.node.backends[arm.environment.backend], trial.node.software_of(arm).tools
     if around.guest is None:
-        return [
-            partial(nodes[number // arm.placement.instances % len(nodes)].start, backend, tools, request)
-            for number, request in enumerate(requests)
-        ]
+        return [partial(trial.start, request, number) for number, request in enumerate(requests)]
+    node, backend = trial.node, trial.node.backends[trial.arm.environment.backend]
     if not isinstance(backend, Enclosed):
         takers = backends_that(lambda can: can.stands_inside)
         raise UnavailableError(
             f"backend {backend.name} starts nothing inside a guest", remedy=" or ".join(takers)
         )
     alone = around.alone and len(requests) == 1
-    inside = partial(backend.start_inside, around.guest, tools, alone=alone)
-    return [partial(inside, request) for request in requests]
+    inside = partial(backend.start_inside, around.guest, node.software_of(trial.arm).tools, alone=alone)
+    return [partial(node.instances.started, inside(request)) for request in requests]
 
 
 def _network_in(trial: Trial, around: Surroundings) -> AbstractContextManager[None]:
@@ -165,13 +161,12 @@ def guest_around(trial: Trial, surroundings: Surroundings) -> Iterator[Surroundi
     request = replace(
         _request(trial, 0, name="guest"),
         environment=without_seat(environment),
-        cpus=trial.machine_cpus(0),
+        cpus=trial.all_cpus,
         seat=None,
         binds=(),
         base=node.bases[name],
     )
-    backend, tools = node.backends[environment.backend], node.software_of(arm).tools
-    with backend.start(node.machine.host, tools, request) as guest:
+    with trial.start(request) as guest:
         yield Surroundings(guest=guest)
 
 

@@ -35,9 +35,8 @@ def interface_of(arm: RunningArm) -> str:
     loopback if there is only one instance."""
     if len(arm.instances) == 1:
         return "lo"
-    if (network := arm.trial.network) is not None:
-        return network.seats[0].interface
-    return arm.node.real.interface
+    network = arm.trial.network
+    return arm.node.real.interface if network is None else network.seats[0].interface
 
 
 def mpi_launch(
