@@ -112,7 +112,7 @@ def test_bare_nodes_alone_choose_the_sizes_of_packing_with_the_paper_s_links_or_
     candidates = [(w.kernel, w.params) for w in sizes.kernels]
     assert all((w.kernel, w.params) in candidates for w in study(asked, "q1").kernels), "the plan knows it"
     links = {a.placement.link for a in sizes.arms()}
-    assert {a.placement.link for a in study(asked, "q1").arms() if a.placement.emulated} < links
+    assert {a.placement.link for a in study(asked, "q1").arms() if a.placement.node.emulated} < links
     assert [w.name for w in study(series(4, scale=Scale.PAPER), "sizes").kernels] == list(COMPUTING)
 
 

@@ -137,9 +137,9 @@ def test_the_kind_of_several_nodes_is_recorded_by_who_makes_them() -> None:
 
 def test_nodes_are_emulated_by_their_recorded_kind_and_not_by_their_number() -> None:
     several = Placement(name="n", nodes=3, instances=1, tasks=1)
-    assert several.emulated, "a study from before the kind was recorded"
-    assert not replace(several, node_kind=NodeKind.MACHINE).emulated
-    assert replace(several, nodes=1, node_kind=NodeKind.EMULATED).emulated
+    assert several.node.emulated, "a study from before the kind was recorded"
+    assert not replace(several, node_kind=NodeKind.MACHINE).node.emulated
+    assert replace(several, nodes=1, node_kind=NodeKind.EMULATED).node.emulated
 
 
 def test_every_form_says_so() -> None:

@@ -14,7 +14,8 @@ from nearmetal.host import LocalHost
 from nearmetal.host.counters.files import CounterFiles, node_paths
 from nearmetal.meters.groups import GroupMeters, own_guest
 from nearmetal.model.scope import Scope
-from nearmetal.model.study import Transport
+from nearmetal.model.study import Placement, Transport
+from nearmetal.node.real_nodes import NodeSet
 
 
 def bare_node() -> Any:
@@ -24,7 +25,7 @@ def bare_node() -> Any:
         launcher_groups={},
         kept={},
         energy=None,
-        real=None,
+        real=NodeSet(),
         files=CounterFiles(host, node_paths(host), held=False),
     )
 
@@ -53,6 +54,7 @@ def test_the_group_of_a_guest_counts_the_instances_that_share_it_once(tmp_path: 
         lodges_with=None,
         transport=Transport.SHM,
         node=node,
+        placement=Placement(name="2x1", instances=2, tasks=1),
         trial=SimpleNamespace(id="1.box/2x1", network=None),
     )
     with ExitStack() as stack:

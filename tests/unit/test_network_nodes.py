@@ -181,7 +181,7 @@ def test_a_bare_node_gets_a_name_and_a_network_and_nothing_else() -> None:
 
 def test_a_placement_of_nodes_crosses_them_by_tcp_and_says_that_they_are_emulated() -> None:
     place = Placement(name="p", nodes=2, instances=2, tasks=3)
-    assert (place.all_instances, place.ranks, place.emulated) == (4, 12, True)
+    assert (place.all_instances, place.ranks, place.node.emulated) == (4, 12, True)
     environment = Environment(name="native", backend="native", placements=("p",))
     single = Placement(name="p", nodes=2, instances=1, tasks=1)
     assert Arm(environment=environment, placement=single).transport is Transport.TCP

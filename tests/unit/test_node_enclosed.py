@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +38,8 @@ from nearmetal.node.arms.running_arm import RunningArm, arm_around
 from nearmetal.node.arms.start_group import Group
 from nearmetal.node.arms.starting import Surroundings, guest_around
 from nearmetal.node.inner_networks import inner_network, joined_in
-from nearmetal.node.node import Node, open_node
+from nearmetal.node.node import open_node
+from nearmetal.node.placement_node import PlacementNode
 from nearmetal.node.survey import accelerator, emulation
 from nearmetal.node.survey.attachments import wanted_by
 from nearmetal.node.trial import Trial
@@ -58,10 +58,12 @@ INSTANCE: dict[str, Any] = {
 """Fields of a guest and of the instances in it that no test reads."""
 
 
-def trial_of(environment: Environment, place: Placement, *, aa: bool = False, node: Any = None) -> Trial:
+def trial_of(
+    environment: Environment, place: Placement, *, aa: bool = False, node: Any = None, nodes: Any = ()
+) -> Trial:
     arm = Arm(environment=environment, placement=place)
     spec = TrialSpec(id=f"0/{arm.name}{aa}", block=0, position=0, arm=arm.name, aa=aa)
-    return Trial(spec=spec, arm=arm, nodes=(node,), directory=Path("/d"), log=Path("/l"))
+    return Trial(spec=spec, arm=arm, node=node, nodes=nodes, directory=Path("/d"), log=Path("/l"))
 
 
 def running(trial: Trial) -> RunningArm:
@@ -121,16 +123,13 @@ def test_instances_in_one_guest_have_its_cpus_and_a_network_inside_it() -> None:
         pass
     assert inner_network(trial_of(BOX, SEVERAL).arm, "l") is None, "it has no address"
     assert inner_network(replace(arm, environment=replace(seated, inside=None)), "l") is None
-    machine = SimpleNamespace(cpus=(4, 6))
     node: Any = SimpleNamespace(
-        real=None,
-        machine=machine,
         backends={"namespaces": SimpleNamespace(capabilities=SimpleNamespace(virtual=False))},
     )
-    node.instance_cpus = partial(Node.instance_cpus, node)
-    node.machine_cpus = partial(Node.machine_cpus, node)
-    assert Node.cpus(node, arm) == ((0,), (1,)), "as their guest numbers them"
-    assert Node.machine_cpus(node, arm, 0) == (4, 6)
+    host: Any = None
+    trial = trial_of(seated, SEVERAL, node=node, nodes=[PlacementNode(local=host, cpus=(4, 6))])
+    assert trial.cpus == ((0,), (1,)), "as their guest numbers them"
+    assert trial.all_cpus == (4, 6)
 
 
 def test_a_network_in_a_guest_without_addresses_for_all_is_found_before_anything_starts() -> None:
@@ -161,9 +160,8 @@ def test_mpirun_of_several_instances_in_one_guest_runs_there_and_enters_each() -
         for name in ("a", "b")
     ]
     seated = replace(BOX, attachment=Attachment.VETH_BRIDGE)
-    network = inner_network(Arm(environment=seated, placement=SEVERAL), "n")
     node: Any = SimpleNamespace(
-        instances={box.label: box for box in boxes}, network_of=lambda *_, **__: network, real=None
+        label="n", arms=("box/2x1",), instances=Instances({b.label: b for b in boxes}), networks={}
     )
     node.software_of = lambda _: None
     group = Group(instances=tuple(boxes), seconds=(0.0, 0.0), steps={})
@@ -172,7 +170,7 @@ def test_mpirun_of_several_instances_in_one_guest_runs_there_and_enters_each() -
     assert arm.machines == (boxes[0],), "both see the files of the guest"
     assert arm.inner_lines == ["a = enter a", "b = enter b"]
     launch = Launch(argv=("mpirun", "x"), env={}, transport={})
-    words = ["guest", "/s", "--", "nsenter", "--net=/run/netns/n-hub", "--", "mpirun", "x"]
+    words = ["guest", "/s", "--", "nsenter", "--net=/run/netns/n-0-hub", "--", "mpirun", "x"]
     assert mpi_job._words(arm, launch) == words
     apart = replace(arm, trial=trial_of(replace(seated, inside=None), SEVERAL, node=node))
     assert apart.guest_around is None and apart.inner_lines == []
@@ -237,10 +235,7 @@ def cells_in_a_guest(cell: type[RemoteCell], monkeypatch: pytest.MonkeyPatch) ->
         )
 
     monkeypatch.setattr(starting, "_request", request)
-    box = replace(BOX, backend="cells")
-    network = inner_network(
-        Arm(environment=replace(box, attachment=Attachment.VETH_BRIDGE), placement=SEVERAL), "n"
-    )
+    box = replace(BOX, backend="cells", attachment=Attachment.VETH_BRIDGE)
     node: Any = SimpleNamespace(
         study=SimpleNamespace(
             environments=(VM, box), design=SimpleNamespace(starts=Starts.IN_TURN), workloads=()
@@ -248,16 +243,13 @@ def cells_in_a_guest(cell: type[RemoteCell], monkeypatch: pytest.MonkeyPatch) ->
         backends={"cells": Cells(cell)},
         machine=SimpleNamespace(host=None),
         software_of=lambda _: SimpleNamespace(tools=Tools(directory=Path("/t"))),
-        network_of=lambda *_, **__: network,
-        real=None,
+        label="n",
+        arms=("box/2x1",),
         instances=Instances(),
     )
     trial = trial_of(box, SEVERAL, node=node)
     monkeypatch.setattr(starting, "_network_in", lambda *_: nullcontext())
-    with (
-        starting.started_instances(trial, Surroundings(guest=guest, alone=False)) as (group, _),
-        node.instances.holding(group.instances),
-    ):
+    with starting.started_instances(trial, Surroundings(guest=guest, alone=False)) as (group, _):
         yield replace(running(trial), group=group)
 
 
@@ -270,7 +262,7 @@ def test_a_backend_of_another_package_runs_instances_inside_a_guest(
         assert len(arm.guests) == 2 and arm.machines == arm.guests[:1]
         assert arm.inner_lines == ["a = cell a", "b = cell b"]
         words = mpi_job._words(arm, Launch(argv=("mpirun", "x"), env={}, transport={}))
-        assert words == ["guest", "/s", "--", "nsenter", "--net=/run/netns/n-hub", "--", "mpirun", "x"]
+        assert words == ["guest", "/s", "--", "nsenter", "--net=/run/netns/n-0-hub", "--", "mpirun", "x"]
 
 
 def test_an_instance_inside_a_guest_that_cannot_be_reached_there_is_refused(
@@ -309,9 +301,9 @@ def test_guest_booted_for_one_instance_ends_after_it(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(starting, "_request", lambda *_, **more: replace(request, label=more["name"]))
 
     @contextmanager
-    def start(_host: object, tools: object, request: InstanceRequest) -> Iterator[str]:
+    def start(_host: object, tools: object, request: InstanceRequest) -> Iterator[Any]:
         asked.append(request)
-        yield "a guest"
+        yield SimpleNamespace(label="l-guest")
         events.append("gone")
 
     node: Any = SimpleNamespace(
@@ -320,11 +312,12 @@ def test_guest_booted_for_one_instance_ends_after_it(monkeypatch: pytest.MonkeyP
         bases={"vm": "base"},
         machine=SimpleNamespace(host=None),
         software_of=lambda _: SimpleNamespace(tools="tools"),
-        machine_cpus=lambda *_: (1, 2),
+        instances=Instances(),
     )
-    box = trial_of(BOX, PLACES[0], node=node)
+    nodes = [PlacementNode(local=node.machine.host, cpus=(1, 2))]
+    box = trial_of(BOX, PLACES[1], node=node, nodes=nodes)
     with guest_around(box, Surroundings()) as around:
-        assert str(around.guest) == "a guest" and around.alone
+        assert around.guest is node.instances["l-guest"] and around.alone
         with guest_around(box, around) as same:
             assert same is around and len(asked) == 1, "it runs already"
         assert not events

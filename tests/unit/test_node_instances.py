@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,8 @@ def arm_of(node: Any, *instances: BoxInstance) -> RunningArm:
         trial=Trial(
             spec=TrialSpec(id="1.0", block=1, position=0, arm="box/1x1", aa=False),
             arm=Arm(environment=environment, placement=Placement(name="1x1", instances=1, tasks=1)),
-            nodes=(node,),
+            node=node,
+            nodes=(),
             directory=Path("/d"),
             log=Path("/l"),
         ),
@@ -46,10 +48,10 @@ def test_a_running_arm_enters_the_process_that_took_its_instance_over() -> None:
     node = SimpleNamespace(instances=Instances())
     first, second = instance("nearmetal-1-0", 10), instance("nearmetal-1-1", 11)
     arm = arm_of(node, first, second)
-    with node.instances.holding(arm.group.instances):
+    with node.instances.started(nullcontext(first)), node.instances.started(nullcontext(second)):
         assert arm.instances == (first, second)
-        with node.instances.holding([instance("nearmetal-1-1", 99)]):
-            assert arm.instances[1].command(["true"]) == ["enter", "99", "--", "true"]
-            assert arm.instances[0] is first
+        node.instances.moved(second, instance("nearmetal-1-moved", 99))
+        assert arm.instances[1].command(["true"]) == ["enter", "99", "--", "true"]
+        assert arm.instances[0] is first
     with pytest.raises(KeyError):
         node.instances["nearmetal-1-1"]

@@ -18,6 +18,7 @@ from nearmetal.run.fitting import WorkFit
 from nearmetal.workloads.protocol import PartLine, SliceLine
 
 TOKEN = 20e-6
+NO_NODE: Any = None
 CG = KernelWorkload(name="cg", kernel="cg", params={})
 
 
@@ -30,6 +31,7 @@ class Job:
         self.trial = Trial(
             spec=TrialSpec(id=name, block=0, position=0, arm=name, aa=False),
             arm=Arm(environment=environment, placement=place),
+            node=NO_NODE,
             nodes=(),
             directory=Path("/d"),
             log=Path("/l"),

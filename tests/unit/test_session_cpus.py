@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from nearmetal.model.study import Pinning, Placement
-from nearmetal.node.cpus import cpus_of_instance, cpus_of_ranks
+from nearmetal.model.environments.placement import NodeKind
+from nearmetal.model.plan import TrialSpec, nodes_of_block
+from nearmetal.model.study import Arm, Attachment, Environment, Pinning, Placement
+from nearmetal.node.cpus import cpus_of_instance, cpus_of_ranks, cpus_over_nodes
+from nearmetal.node.node import Node
+from nearmetal.node.real_nodes import NodeSet
+from nearmetal.node.trial import Trial
 from nearmetal.subjects.launches.rank_argv import cpu_list
 
 ORDER = (0, 2, 1, 3)
@@ -42,3 +51,51 @@ def test_cpus_of_ranks_and_instances(
 
 def test_the_list_for_nm_rank() -> None:
     assert cpu_list(((0,), (2, 3))) == "0,2+3"
+
+
+@pytest.mark.parametrize(("nodes", "tasks", "pinning"), list(product((1, 2, 3, 4), (1, 2, 3), Pinning)))
+def test_emulated_nodes_divide_the_cpus_of_their_machine(nodes: int, tasks: int, pinning: Pinning) -> None:
+    place = Placement(name="p", nodes=nodes, instances=1, tasks=tasks, pinning=pinning, oversubscribe=True)
+    node: Any = SimpleNamespace(machine=SimpleNamespace(host=None, cpus=ORDER))
+    own = Node.nodes_of(node, place, 1)
+    assert len(own) == nodes
+    assert cpus_over_nodes(place, [n.cpus for n in own]) == cpus_of_ranks(place, ORDER)
+
+
+@dataclass(frozen=True)
+class Machine:
+    name: str
+
+
+@dataclass(frozen=True)
+class Network:
+    seats: tuple[str, ...]
+
+
+def test_a_trial_runs_on_the_machines_that_are_drawn_for_its_block() -> None:
+    machines: Any = tuple(Machine(name) for name in "abc")
+    place = Placement(name="p", nodes=2, instances=1, tasks=1, node_kind=NodeKind.MACHINE)
+    environment = Environment(name="e", backend="native", attachment=Attachment.HOST, placements=("p",))
+    arm = Arm(environment=environment, placement=place)
+    network: Any = Network(seats=("seat of a", "seat of b", "seat of c"))
+    node: Any = SimpleNamespace(
+        study=SimpleNamespace(design=SimpleNamespace(nodes=SimpleNamespace(draw=True), seed=4)),
+        real=NodeSet(nodes=machines),
+        networks={(arm.name, False): network},
+    )
+    for block in range(4):
+        order = nodes_of_block(max(block, 1), "abc", 4)
+        trial = Trial(
+            spec=TrialSpec(id="t", block=block, position=0, arm=arm.name, aa=False),
+            arm=arm,
+            node=node,
+            nodes=Node.nodes_of(node, place, block),
+            directory=Path("/d"),
+            log=Path("/l"),
+        )
+        nodes: Any = trial.nodes
+        found: Any = trial.network
+        assert [n.name for n in nodes] == list(order[:2])
+        assert found.seats == tuple(f"seat of {name}" for name in order[:2])
+    node.study.design.nodes.draw = False
+    assert Node.nodes_of(node, place, 3) == machines[:2]

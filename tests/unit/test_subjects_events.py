@@ -9,11 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Timer
 from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
-from nearmetal.environments import Instance, Tools
+from nearmetal.environments import Tools
 from nearmetal.environments.native import Native
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.environments.registry import get_backend
@@ -22,6 +21,7 @@ from nearmetal.host import LocalHost
 from nearmetal.host.counters.procfiles import proportional_set
 from nearmetal.lifecycle import Method
 from nearmetal.model.study import Design, EventSubject, Mode, SubjectFacts
+from nearmetal.node.arms.instances import Instances
 from nearmetal.subjects import guest_jobs, tcp_job
 from nearmetal.subjects.density import DENSITY
 from nearmetal.subjects.event_rows import reported
@@ -102,14 +102,15 @@ def test_a_slow_job_goes_on_as_long_as_it_takes_steps(
     job = TcpJob(
         host=LocalHost(),
         tools=Tools(directory=Path("/tools")),
+        instances=Instances(),
         addresses=(),
         memory=0,
         rate=0,
         directory=tmp_path,
         stack=ExitStack(),
     )
-    instance = cast(Instance, None)
-    job.attached.append(AttachedRank(instance=instance, process=FakeProcess(()), output=output))
+    own = AttachedRank(instances=job.instances, label="l", process=FakeProcess(()), output=output)
+    job.attached.append(own)
     job.go_on(round(3 * tcp_job.LIMIT))
     with pytest.raises(TrialFailedError, match="the job does not go on: no step in 120 s"):
         job.go_on(round(30 * tcp_job.LIMIT))
@@ -131,7 +132,7 @@ def test_a_job_over_slow_guests_is_given_as_long_as_they_may_boot(
     monkeypatch.setattr(guest_jobs, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=passes))
     monkeypatch.setattr(GuestJob, "progress", progress)
     program = VerifiedProgram(argv=(), records=())
-    job = GuestJob(guests=(), program=program, process=FakeProcess(()), output=tmp_path, limit=limit)
+    job = GuestJob(guests=tuple, program=program, process=FakeProcess(()), output=tmp_path, limit=limit)
     assert job.until(lambda p: p.passes >= 1, "does not start its work").passes == 1
     with pytest.raises(
         TrialFailedError, match=f"the job does not go on after the move: no step in {limit:g} s"

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from itertools import pairwise, permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,8 @@ from nearmetal.model.study import Arm, Environment, Placement
 from nearmetal.node.trial import Trial
 from nearmetal.subjects.rounds import rounds
 
+NO_NODE: Any = None
+
 
 def arms(number: int) -> list[Trial]:
     place = Placement(name="1x1", instances=1, tasks=1)
@@ -24,6 +27,7 @@ def arms(number: int) -> list[Trial]:
         Trial(
             spec=TrialSpec(id=f"1.{i}", block=1, position=i, arm=f"a{i}/1x1", aa=False),
             arm=Arm(environment=own[i], placement=place),
+            node=NO_NODE,
             nodes=(),
             directory=Path("/d"),
             log=Path("/l"),

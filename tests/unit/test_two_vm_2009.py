@@ -146,7 +146,7 @@ def test_both_tasks_share_a_cpu_as_on_the_papers_nodes_and_then_each_has_its_own
     assert not any(a.placement.oversubscribe for a in study(asked, "cores").arms())
     eight = study(series(4, scale=Scale.PAPER), "scenarios")
     assert {a.placement.cpus for a in eight.arms()} == {(0, 0, 1, 1, 2, 2, 3, 3)}
-    assert all(a.placement.emulated for a in eight.arms())
+    assert all(a.placement.node.emulated for a in eight.arms())
     others = narrow(files(), offer((4, 6), "qemu"), seed=7, max_time=900.0)
     assert {a.placement.cpus for a in study(others, "scenarios").arms()} == {(4, 4)}
     assert {a.placement.cpus for a in study(others, "cores").arms()} == {(4, 6)}

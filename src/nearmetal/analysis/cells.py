@@ -208,7 +208,7 @@ def _plain(
         environment=question.arm.environment.name,
         placement=question.arm.placement.name,
         attachment=question.arm.environment.attachment.value,
-        emulated=question.arm.placement.emulated or question.baseline.placement.emulated,
+        emulated=question.arm.placement.node.emulated or question.baseline.placement.node.emulated,
         guest=guest,
         guest_of=tuple(dict.fromkeys(e.name for e in sides if guest and e.emulation == guest)),
         baseline=question.baseline.name,

@@ -107,7 +107,7 @@ def _request_for(kind: str, alone: bool, arm: Arm) -> RoofRequest | None:
 
 def _seats(arm: Arm) -> str:
     """Return the arm's name if its ranks communicate over a network that was built for the arm, else ''."""
-    apart = arm.environment.attachment.seated or arm.placement.emulated
+    apart = arm.environment.attachment.seated or arm.placement.node.emulated
     return arm.name if apart and arm.placement.all_instances > 1 else ""
 
 

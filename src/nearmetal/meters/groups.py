@@ -307,7 +307,7 @@ class GroupMeters:
         if self._node.launcher_groups:
             ours.append(delta(first.launcher, last.launcher, seconds))
         noise = disturbance(node, ours, last.own - first.own, seconds, online_cpus(last.node))
-        if self._node.real is not None:  # the ranks do not run on this machine
+        if self._node.real.nodes:  # the ranks do not run on this machine
             node, noise = {}, {}
         sources = {
             trial: {

@@ -42,7 +42,7 @@ def sources_of(
     guest: counter files of the control groups of the virtual machine from groups.own_guest(); None if there
         is none.
     """
-    if not unshared or arm.node.real is not None:
+    if not unshared or arm.placement.node.remote:
         return ()
     groups = [GroupSource(files=files[i.label]) for i in arm.instances if i.cgroups]
     if guest is not None:

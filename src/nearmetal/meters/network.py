@@ -161,7 +161,7 @@ def watch_network(arm: RunningArm, stack: ExitStack) -> NetworkWatch | None:
 
     stack: receives the clean-up of everything that is opened here.
     """
-    if (arm.transport is not Transport.TCP and arm.trial.network is None) or arm.node.real is not None:
+    if (arm.transport is not Transport.TCP and arm.trial.network is None) or arm.placement.node.remote:
         return None
     return NetworkWatch(arm, stack)
 

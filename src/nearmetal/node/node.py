@@ -20,17 +20,18 @@ from ..host.counters.files import CounterFiles, node_paths
 from ..host.counters.network_meter import NetworkMeter, open_descriptors
 from ..host.runtime import memory_scratch_directory, outside_directory
 from ..model.environments.image import HOST
+from ..model.plan import nodes_of_block
 from ..model.record import JsonValue
-from ..model.study import Arm, Reach, Storage, Study, Transport
+from ..model.study import Arm, Placement, Reach, Storage, Study, Transport
 from ..network.build import Network, build_networks
 from .arms.instances import Instances
 from .arms.kept_groups import KeptGroups, kept_groups
-from .arms.seats import prepare_seats, slot, with_aa
+from .arms.seats import prepare_seats, with_aa
 from .bases import guest_bases
-from .cpus import cpus_of_instance, cpus_of_ranks, cpus_over_nodes, vcpus_of
 from .inner_networks import inner_network
 from .links import Links, node_links
 from .machine import Machine
+from .placement_node import PlacementNode
 from .progress import Progress
 from .real_nodes import NodeSet, real_nodes
 from .software import Software, all_software, launcher
@@ -48,8 +49,8 @@ class Node:
         directory of its own.
     arms: the arms that can run here, by name.
     backends: by name.
-    networks: on this machine, by name of the arm and whether it is the A/A arm; only for arms with their own
-        network.
+    networks: by name of the arm and whether it is the A/A arm; only for arms with their own network outside
+        of a guest.
     links: links of emulated nodes; None if no network was built.
     user_namespace: path of the user namespace that all instances share if run without root, else None.
     launchers: instances in which the mpirun of an image runs, by image and network namespace.
@@ -61,7 +62,7 @@ class Node:
     storages: mount points of storage that instances share.
     bases: what virtual machines boot from, by environment.
     energy: meter of the energy; None if it cannot be read.
-    real: the machines on which the instances run, if the study names any; None if they run here.
+    real: the machines on which the instances run, if the study names any.
     """
 
     machine: Machine
@@ -84,53 +85,32 @@ class Node:
     storages: Mapping[Storage, Path]
     bases: Mapping[str, GuestBase]
     energy: EnergyMeter | None
-    real: NodeSet | None = None
+    real: NodeSet
     instances: Instances = field(default_factory=Instances)
 
-    def cpus(self, arm: Arm) -> tuple[tuple[int, ...], ...]:
-        """Return the CPUs that each rank of an arm may use, as the rank sees them: a guest numbers its CPUs
-        from 0.
+    def nodes_of(self, place: Placement, block: int) -> tuple[PlacementNode, ...]:
+        """Return the nodes of a placement, in the order in which a block uses them.
 
-        They are the same for every arm with the same number of ranks and the same pinning.
+        Emulated nodes share the CPUs of this machine: each begins with those that the nodes before it leave.
         """
-        if self.real is not None:
-            return cpus_over_nodes(arm.placement, [node.cpus for node in self.real.nodes])
-        ranks = cpus_of_ranks(arm.placement, self.machine.cpus)
-        if not self.backends[arm.environment.backend].capabilities.virtual and arm.environment.inside is None:
-            return ranks
-        own = [self.machine_cpus(arm, i) for i in range(arm.placement.all_instances)]
-        return vcpus_of(arm, own, ranks)
-
-    def machine_cpus(self, arm: Arm, number: int) -> tuple[int, ...]:
-        """Return the CPUs of this machine for the guest of one instance of an arm: the instance itself, or
-        the guest that holds all instances of the arm."""
-        numbers = [number] if arm.environment.inside is None else range(arm.placement.all_instances)
-        return tuple(sorted({cpu for n in numbers for cpu in self.instance_cpus(arm, n)}))
-
-    def instance_cpus(self, arm: Arm, number: int) -> tuple[int, ...]:
-        """Return the CPUs of the ranks of one instance of an arm, by their numbers on the machine where the
-        instance runs."""
-        ranks = cpus_of_ranks(arm.placement, self.machine.cpus) if self.real is None else self.cpus(arm)
-        return cpus_of_instance(arm.placement, ranks, number)
-
-    def network_of(self, arm: str, *, aa: bool) -> Network | None:
-        """Return the network of an arm, or of its A/A arm; None if the arm uses the network of its machine.
-
-        A network inside a guest is only planned here. It is built once the guest runs.
-        """
-        if (own := self.arms.get(arm)) is not None and own.environment.inside is not None:
-            return inner_network(own, f"{self.label}-{slot(self.arms, arm, aa)}")
-        networks = self.networks if self.real is None else self.real.networks
-        return networks.get((arm, aa))
+        if not place.node.remote:
+            cpus, own = self.machine.cpus, place.instances * place.tasks
+            firsts = [number * own % len(cpus) for number in range(place.nodes)]
+            return tuple(PlacementNode(local=self.machine.host, cpus=cpus[n:] + cpus[:n]) for n in firsts)
+        design, known = self.study.design, {node.name: node for node in self.real.nodes}
+        names = tuple(known)
+        if design.nodes is not None and design.nodes.draw:
+            # The rehearsal runs on the machines of the first block.
+            names = nodes_of_block(max(block, 1), names, design.seed)
+        return tuple(known[name] for name in names[: place.nodes])
 
     def network_record(self) -> dict[str, JsonValue]:
         """Return the provenance of each network, by its number in the run: its arms, the request, and the
         network as built."""
         arms: dict[str, dict[str, JsonValue]] = {}
-        every = {**self.networks, **(self.real.networks if self.real is not None else {})}
-        for (arm, _), network in every.items():
+        for (arm, _), network in self.networks.items():
             arms.setdefault(network.label, {})[arm] = None
-        stand = {n.label: n for n in every.values()}
+        stand = {n.label: n for n in self.networks.values()}
         return {
             label.rpartition("-")[2]: {"arms": list(arms[label]), **n.record(), **self._link(n)}
             for label, n in stand.items()
@@ -212,7 +192,7 @@ def open_node(
             work = stack.enter_context(outside_directory(DISKS / f"{label}-work", scratch))
         holder = None
         images = {e.image for e in study.environments} - {HOST}
-        emulated = any(arm.placement.emulated for arm in arms.values())
+        emulated = any(arm.placement.node.emulated for arm in arms.values())
         needed = images or emulated or any(b.capabilities.needs_user_namespace for b in backends.values())
         if not machine.host.is_root() and needed:
             holder = stack.enter_context(user_namespace_holder(machine.host, machine.tools, label))
@@ -288,7 +268,7 @@ def open_node(
             backends=backends,
             storages=storages,
             bases=bases,
-            networks=networks,
+            networks={**networks, **real.networks},
             links=links,
             user_namespace=user_namespace,
             software=software,

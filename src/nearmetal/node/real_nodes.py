@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,11 @@ from ..host.processes import labelled as processes
 from ..host.ssh import SshHost, SshWay, ssh_host
 from ..inventory import load_inventory
 from ..model.inventory import InventoryNode
-from ..model.study import Arm, RealNodes, Study
+from ..model.study import RealNodes, Study
 from ..network.build import Network
 from .copies import Copies, make_scratch
 from .machine import Machine
+from .placement_node import PlacementNode
 from .progress import Progress
 from .real_addresses import command
 from .real_networks import reached_by, real_networks
@@ -56,8 +57,8 @@ the node (SendEnv)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RealNode:
-    """One machine on which instances of the arms run.
+class RealNode(PlacementNode):
+    """A machine that is reached by ssh.
 
     hostname: its own host name, which its ranks report.
     host: runs commands on the node, before and after trials.
@@ -65,7 +66,6 @@ class RealNode:
     rules: file with variable_rules(), read by 'nm-box guest --only'.
     process: the multiplexer. Its end ends the agent, and with it everything that the agent has started.
     ahead: offsets of its clocks from those of this machine.
-    cpus: its usable CPUs, in the order in which they are assigned to ranks.
     scratch: directory on both machines, below which the files of trials are.
     copies: the user's own files that were copied to it.
     """
@@ -77,14 +77,30 @@ class RealNode:
     rules: Path
     process: Process
     ahead: Clocks
-    cpus: tuple[int, ...]
     scratch: Path
     copies: Copies
 
-    def instance(self, local: Host, tools: Tools, label: str) -> NodeInstance:
+    @contextmanager
+    def start(self, backend: Backend, tools: Tools, request: InstanceRequest) -> Iterator[Instance]:
+        itself = self.instance(tools, request.label)
+        if isinstance(backend, Enclosed):
+            with backend.start_inside(itself, tools, request, alone=False) as instance:
+                yield instance
+        elif backend.capabilities.own:
+            raise UnavailableError(
+                f"backend {backend.name} starts nothing on nodes that are reached by ssh",
+                remedy="native or namespaces",
+            )
+        else:
+            itself.copy_in(request.binds)
+            yield itself
+
+    def forget(self, directory: Path) -> None:
+        _remove(self.host, directory)
+
+    def instance(self, tools: Tools, label: str) -> NodeInstance:
         """Return an instance that is the node itself: its commands run directly on the node.
 
-        local: this machine, where the commands are started.
         tools: the programs of nearmetal on this machine; nm-box connects to the node.
         label: label of the instance.
         """
@@ -95,7 +111,7 @@ class RealNode:
             phases={},
             cgroups={},
             enter=(tools / "nm-box", "guest", str(self.socket), "--only", str(self.rules), "--"),
-            host=local,
+            host=self.local,
             tools=tools,
             socket=self.socket,
             scratch=self.scratch,
@@ -145,48 +161,20 @@ class NodeInstance(GuestInstance):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSet:
-    """The machines of the placements of a study.
+    """The machines of the placements of a study; none if the instances run on the machine that measures.
 
-    nodes: in the order in which placements use them.
-    placed: number of nodes of each arm.
+    nodes: in the order in which placements use them, unless it is drawn for each block.
     interface: interface on each node by which ranks reach each other.
     hub_interface, hub_address: interface and address of this machine at which they reach mpirun.
-    networks: by name of the arm and whether it is the A/A arm; only for arms with their own network.
+    networks: by name of the arm and whether it is the A/A arm; only for arms with their own network. They
+        have a seat on each of the nodes, in their order.
     """
 
-    nodes: tuple[RealNode, ...]
-    placed: Mapping[str, int]
-    interface: str
-    hub_interface: str
-    hub_address: str
-    networks: Mapping[tuple[str, bool], Network]
-
-    def of(self, arm: Arm, number: int) -> RealNode:
-        """Return the node of an instance of an arm."""
-        return self.nodes[number // arm.placement.instances]
-
-    def arranged(self, names: Sequence[str]) -> NodeSet:
-        """Return the same machines in another order, with the seats of their networks in the same order.
-
-        names: names of all machines, in the new order.
-        """
-        known = [node.name for node in self.nodes]
-        order = [known.index(name) for name in names]
-        return replace(
-            self,
-            nodes=tuple(self.nodes[at] for at in order),
-            networks={
-                (arm, aa): replace(
-                    network, seats=tuple(network.seats[at] for at in order[: self.placed[arm]])
-                )
-                for (arm, aa), network in self.networks.items()
-            },
-        )
-
-    def forget(self, directory: Path) -> None:
-        """Remove the directory of a trial from the nodes."""
-        for node in self.nodes:
-            _remove(node.host, directory)
+    nodes: tuple[RealNode, ...] = ()
+    interface: str = "lo"
+    hub_interface: str = ""
+    hub_address: str = ""
+    networks: Mapping[tuple[str, bool], Network] = field(default_factory=dict)
 
     def record(self) -> dict[str, dict[str, Any]]:
         """Return the provenance of each node, by name. The versions of Python, libc and nearmetal are left
@@ -202,30 +190,6 @@ class NodeSet:
 
 
 @contextmanager
-def started_on(
-    node: RealNode, local: Host, tools: Tools, backend: Backend, request: InstanceRequest
-) -> Iterator[Instance]:
-    """Start an instance on a node, and stop it on exit.
-
-    local: this machine.
-
-    Raises UnavailableError if the backend cannot start instances on nodes, and RunError.
-    """
-    itself = node.instance(local, tools, request.label)
-    if isinstance(backend, Enclosed):
-        with backend.start_inside(itself, tools, request, alone=False) as instance:
-            yield instance
-    elif backend.capabilities.own:
-        raise UnavailableError(
-            f"backend {backend.name} starts nothing on nodes that are reached by ssh",
-            remedy="native or namespaces",
-        )
-    else:
-        itself.copy_in(request.binds)
-        yield itself
-
-
-@contextmanager
 def real_nodes(
     machine: Machine,
     study: Study,
@@ -235,8 +199,8 @@ def real_nodes(
     progress: Progress,
     *,
     force: bool,
-) -> Iterator[NodeSet | None]:
-    """Open the nodes of a study until exit. Yields None if the study names none.
+) -> Iterator[NodeSet]:
+    """Open the nodes of a study until exit.
 
     tools: the tools of each image, which the nodes need at the same paths.
     scratch: scratch directory of the run, on this machine and on the nodes.
@@ -247,7 +211,7 @@ def real_nodes(
     """
     requested = study.design.nodes
     if requested is None:
-        yield None
+        yield NodeSet()
         return
     rules = scratch / "variables"
     rules.touch(mode=0o600)  # it holds the values of this process's own variables
@@ -284,7 +248,6 @@ def real_nodes(
         networks = stack.enter_context(real_networks(study, label, hub, reached))
         yield NodeSet(
             nodes=tuple(opened),
-            placed={arm.name: arm.placement.nodes for arm in study.arms()},
             interface=requested.interface,
             hub_interface=hub.interface,
             hub_address=hub.address,
@@ -373,6 +336,7 @@ def _opened(
         copies = Copies(there, name)
         stack.callback(copies.remove)
         node = RealNode(
+            local=local,
             name=name,
             hostname=command(there, ["uname", "-n"]).strip(),
             host=there,
@@ -385,7 +349,7 @@ def _opened(
             copies=copies,
         )
         for found in dict.fromkeys(tools):
-            node.instance(local, found, label).bring()
+            node.instance(found, label).bring()
         yield node
 
 

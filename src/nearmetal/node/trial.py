@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ..environments import Instance, InstanceRequest
 from ..errors import NearmetalError
 from ..model.plan import TrialSpec
 from ..model.record import JsonValue, RankPlace, Row
@@ -16,6 +18,9 @@ from ..model.study import Arm, Workload
 from ..model.workloads.profile import RankProfile
 from ..network.build import Network
 from .arms.seats import slot
+from .cpus import cpus_of_instance, cpus_over_nodes, vcpus_of
+from .inner_networks import inner_network
+from .placement_node import PlacementNode
 
 if TYPE_CHECKING:
     from .node import Node
@@ -61,7 +66,8 @@ class Trial:
     """One trial of an arm.
 
     spec: the trial's identity in its block.
-    nodes: the machines that it runs on. Its ranks are launched from the first one.
+    node: the machine from which its ranks are launched.
+    nodes: the nodes of its placement, in the order in which the placement uses them.
     left_out: workloads that the arm does not run in this block, since their comparisons are decided.
     directory: directory of the trial; its instances see it at the same path.
     work: parent of the programs' working directories, which the instances see too; None if no program has a
@@ -73,7 +79,8 @@ class Trial:
 
     spec: TrialSpec
     arm: Arm
-    nodes: tuple[Node, ...]
+    node: Node
+    nodes: tuple[PlacementNode, ...]
     left_out: frozenset[str] = frozenset()
     directory: Path
     work: Path | None = None
@@ -84,11 +91,6 @@ class Trial:
     @property
     def id(self) -> str:
         return self.spec.id
-
-    @property
-    def node(self) -> Node:
-        """The machine from which the ranks are launched."""
-        return self.nodes[0]
 
     @property
     def sound(self) -> bool:
@@ -103,8 +105,56 @@ class Trial:
 
     @property
     def network(self) -> Network | None:
-        """The network of the instances; None if they have none of their own."""
-        return self.node.network_of(self.arm.name, aa=self.spec.aa)
+        """The network of the instances, with their seats in the order of the nodes; None if they use that of
+        their machines.
+
+        A network inside a guest is only planned here. It is built once the guest runs.
+        """
+        arm, node = self.arm, self.node
+        if arm.environment.inside is not None:
+            return inner_network(arm, f"{node.label}-{self.slot}")
+        network = node.networks.get((arm.name, self.spec.aa))
+        if network is None or not arm.placement.node.remote:
+            return network
+        return replace(network, seats=tuple(network.seats[node.real.nodes.index(n)] for n in self.nodes))
+
+    def start(self, request: InstanceRequest, number: int = 0) -> AbstractContextManager[Instance]:
+        """Start an instance of the trial, and stop it on exit. Until then it is one of Node.instances.
+
+        number: index of the instance within the arm, which selects its node.
+
+        Raises UnavailableError or RunError.
+        """
+        node, place = self.node, self.nodes[number // self.arm.placement.instances % len(self.nodes)]
+        backend, tools = node.backends[request.environment.backend], node.software_of(self.arm).tools
+        return node.instances.started(place.start(backend, tools, request))
+
+    @property
+    def cpus(self) -> tuple[tuple[int, ...], ...]:
+        """The CPUs that each rank may use, as the rank sees them: a guest numbers its CPUs from 0.
+
+        They are the same for every arm with the same number of ranks and the same pinning.
+        """
+        arm, numbers = self.arm, range(self.arm.placement.all_instances)
+        if arm.environment.inside is not None:  # one guest holds all instances
+            return vcpus_of(arm, [self.all_cpus for _ in numbers], self._cpus_of_ranks)
+        if self.node.backends[arm.environment.backend].capabilities.virtual:
+            return vcpus_of(arm, [self.instance_cpus(i) for i in numbers], self._cpus_of_ranks)
+        return self._cpus_of_ranks
+
+    @property
+    def all_cpus(self) -> tuple[int, ...]:
+        """The CPUs of all ranks, by their numbers on the machine that measures."""
+        return tuple(sorted({cpu for cpus in self._cpus_of_ranks for cpu in cpus}))
+
+    def instance_cpus(self, number: int) -> tuple[int, ...]:
+        """Return the CPUs of the ranks of one instance, by their numbers on the machine where the instance
+        runs."""
+        return cpus_of_instance(self.arm.placement, self._cpus_of_ranks, number)
+
+    @property
+    def _cpus_of_ranks(self) -> tuple[tuple[int, ...], ...]:
+        return cpus_over_nodes(self.arm.placement, [node.cpus for node in self.nodes])
 
     def takes(self, workload: Workload) -> bool:
         """Return whether the arm runs this workload in this block."""

@@ -124,7 +124,7 @@ def _part_json(r: PartResult, paper: Published | None, results_dir: str) -> dict
         "notes": list(r.part.notes),
         "left_out": [asdict(o) for o in r.part.left_out],
         "why": r.why,
-        "emulated": r.study is not None and any(a.placement.emulated for a in r.study.arms()),
+        "emulated": r.study is not None and any(a.placement.node.emulated for a in r.study.arms()),
         "places": dict(r.part.places),
         "result": own,
         "instances": instances_json(counted),

@@ -8,11 +8,11 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..meters.groups import GroupMeters, Window
-from ..model.plan import NextBlock, TrialSpec, nodes_of_block
+from ..model.plan import NextBlock, TrialSpec
 from ..model.record import GROUP_PHASE, Fold, Row, Status, TrialRecord
 from ..model.study import KernelWorkload, Mode
 from ..node.arms.running_arm import RunningArm, arm_around, running_arm
@@ -61,7 +61,6 @@ def run_block(
     A failed trial is a record like any other, with its reason. If the block is interrupted, whatever was
     running is undone, and no record of the interrupted group is yielded.
     """
-    node = _with_machines(node, order.block.number)
     trials = order.block.trials
     together = node.study.design.mode is Mode.SLICES
     groups = [trials] if together else [(t,) for t in trials]
@@ -80,27 +79,18 @@ def run_block(
         yield from _run_group(group, recording, rehearsal)
 
 
-def _with_machines(node: Node, number: int) -> Node:
-    """Return the node with its machines in the order in which block `number` uses them."""
-    named = node.study.design.nodes
-    if node.real is None or named is None or not named.draw:
-        return node
-    names = [machine.name for machine in node.real.nodes]
-    # The rehearsal runs on the machines of the first block.
-    order = nodes_of_block(max(number, 1), names, node.study.design.seed)
-    return replace(node, real=node.real.arranged(order))
-
-
 def _trial(node: Node, spec: TrialSpec, order: NextBlock, logs: Path) -> Trial:
     directory = node.scratch / f"b{spec.block}-{spec.position}-{order.attempt}"
     directory.mkdir()
     work = None if node.work is None else node.work / directory.name
     if work is not None:
         work.mkdir()
+    arm = node.arms[spec.arm]
     return Trial(
         spec=spec,
-        arm=node.arms[spec.arm],
-        nodes=(node,),
+        arm=arm,
+        node=node,
+        nodes=node.nodes_of(arm.placement, order.block.number),
         left_out=order.left_out.get(spec.arm, frozenset()),
         directory=directory,
         work=work,

@@ -44,7 +44,7 @@ def describe(node: Node, rehearsed: Rehearsed, not_here: Mapping[str, str]) -> d
         "working_directories": rehearsed.working_directories,
         "limits": rehearsed.limits,
         "network": node.network_record(),
-        "machines": node.real.record() if node.real is not None else {},
+        "machines": node.real.record(),
         "boots": boot_records(machine.host) if node.bases else {},
         "guests": {name: base_record(b) for name, b in node.bases.items()},
         "inside": inside_record(study.design, counted_everywhere(events, rehearsed.records), offered),

@@ -226,7 +226,7 @@ def _path(arm: Arm) -> tuple[object, ...]:
     of network. Between emulated nodes the network does not matter, because their links dominate the time."""
     if arm.placement.ranks == 1:
         return ()
-    if arm.transport is not Transport.TCP or arm.placement.emulated:
+    if arm.transport is not Transport.TCP or arm.placement.node.emulated:
         return (arm.transport,)
     attachment = arm.environment.attachment
     if arm.placement.instances == 1 or not attachment.seated:

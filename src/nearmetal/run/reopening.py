@@ -127,7 +127,7 @@ def _same_machines(node: Node, directory: ResultsDirectory) -> None:
     Raises UsageError if a machine is another one, or its state has changed.
     """
     then = section(directory.provenance, "machines")
-    now = {} if node.real is None else node.real.record()
+    now = node.real.record()
     for name in {**then, **now}:
         before, after = (boot_state(section(found, name)) if name in found else {} for found in (then, now))
         _require_same(f"node {name}", before, after, directory)

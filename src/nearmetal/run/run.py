@@ -234,7 +234,7 @@ def fix_plan(
         progress.note(line)
     if name:
         directory.node_files.write(node.label, known, node=name)
-    schedule = looks_over_sets(study, 0 if node.real is None else len(node.real.nodes))
+    schedule = looks_over_sets(study, len(node.real.nodes))
     if late := no_verdict(study, schedule):
         progress.note(late)
     directory.freeze(
@@ -366,7 +366,7 @@ def _blocks(
                 roofs=RoofMeter(
                     node,
                     # Upper bounds of this machine do not hold for other machines on which the ranks run.
-                    () if node.real is not None else wanted(node.study),
+                    () if node.real.nodes else wanted(node.study),
                     progress,
                 ),
             )

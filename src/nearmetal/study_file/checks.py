@@ -41,7 +41,7 @@ def usable(section: Environment, place: Placement) -> bool:
     own, and can hold one instance of a bare backend. A machine that is reached by ssh has one instance
     (check_placement).
     """
-    if place.real:
+    if place.node.remote:
         return usable_on_machines(section)
     if place.nodes > 1 and section.inside is not None:
         return False
@@ -179,7 +179,7 @@ def check_environment(
                 else f"{section.backend} is the machine itself, which is one instance, on each emulated node "
                 f"by attachment: {Attachment.HOST}"
                 if is_bare(section.backend)
-                else f"write attachment: {Attachment.HOST if place.real else Attachment.VETH_BRIDGE}"
+                else f"write attachment: {Attachment.HOST if place.node.remote else Attachment.VETH_BRIDGE}"
             )
         elif place is not None and not unsure and not reach_memory(section, place):
             what = (
@@ -208,7 +208,7 @@ def check_placement(section: Placement, found: Located) -> None:
         found.mistake(
             ("link",), "one node has no link to others; write nodes: 2, or leave link out", key=True
         )
-    if section.real and section.instances > 1:
+    if section.node.remote and section.instances > 1:
         what = "a machine holds one instance, because all on it would have its address; write instances: 1"
         found.mistake(("instances",), what)
     if section.cpus and len(section.cpus) != ranks:
@@ -227,7 +227,7 @@ def check_placement(section: Placement, found: Located) -> None:
 
 def _cpu_twice(section: Placement) -> bool:
     """Return whether two ranks have the same CPU. Each of several machines has CPUs of its own."""
-    own = section.instances * section.tasks if section.real else len(section.cpus) or 1
+    own = section.instances * section.tasks if section.node.remote else len(section.cpus) or 1
     parts = [section.cpus[first : first + own] for first in range(0, len(section.cpus), own)]
     return any(len(set(part)) < len(part) for part in parts)
 

@@ -51,14 +51,14 @@ _LOOK_AGAIN = 0.05
 class GuestJob:
     """A running MPI job with one rank in each guest.
 
-    guests: the guests that now hold the ranks, by rank.
+    guests: returns the guests that now hold the ranks, by rank.
     program: the job; its records are the files last copied out of the guests.
     process: mpirun.
     output: file with the output of mpirun.
     limit: seconds without a step after which waiting for progress fails.
     """
 
-    guests: Sequence[Instance]
+    guests: Callable[[], Sequence[Instance]]
     program: VerifiedProgram
     process: Process
     output: Path
@@ -72,7 +72,7 @@ class GuestJob:
         if (status := self.process.poll()) is not None:
             printed = self.output.read_text(errors="replace")
             raise TrialFailedError(f"the job ended: {describe_failure('mpirun', status, printed)}")
-        for guest, record in zip(self.guests, self.program.records, strict=True):
+        for guest, record in zip(self.guests(), self.program.records, strict=True):
             assert isinstance(guest, RemoteInstance)
             guest.copy_out([record])
         return self.program.progress()
@@ -112,8 +112,7 @@ def move_guests_of_job(
     does not continue or comes to a wrong result.
     """
     assert isinstance(backend, Migrates)
-    ranks, host = w.job_ranks, trial.node.machine.host
-    tools = trial.node.software_of(trial.arm).tools
+    ranks = w.job_ranks
     directory = trial.new_directory(f"job-{w.name}")
     moves: list[Sequence[Moved]] = []
     with ExitStack() as stack:
@@ -123,15 +122,15 @@ def move_guests_of_job(
             with_memory(rank_request(trial, seat, f"{w.name}-{rank}", rank), w.memory)
             for rank, seat in enumerate(sides[0])
         ]
-        starts = [partial(backend.start, host, tools, request) for request in requests]
+        starts = [partial(trial.start, request) for request in requests]
         group = stack.enter_context(started(starts, together=True))
-        job = stack.enter_context(_launched(trial, w, network, group.instances))
+        guests = partial(trial.node.instances.of, [guest.label for guest in group.instances])
+        job = stack.enter_context(_launched(trial, w, network, guests))
         before = job.until(lambda now: now.passes >= 1, "does not start its work")
         for number in range(count):
             moved = stack.enter_context(
-                _moved_together(trial, backend, w, job.guests, sides[(number + 1) % 2], number)
+                _moved_together(trial, backend, w, guests(), sides[(number + 1) % 2], number)
             )
-            job.guests = [m.instance for m in moved]
             moves.append(moved)
             job.go_on(job.progress().steps + STEPS_AFTER)
         after = job.progress().passes + LEAST_PASSES
@@ -144,38 +143,40 @@ def move_guests_of_job(
 
 @contextmanager
 def _launched(
-    trial: Trial, w: EventSubject, network: Network, guests: Sequence[Instance]
+    trial: Trial, w: EventSubject, network: Network, guests: Callable[[], Sequence[Instance]]
 ) -> Iterator[GuestJob]:
     """Start the job, and yield it. It is killed on exit.
 
+    guests: see GuestJob.
+
     mpirun runs in the root tree of the guests' image and in the hub of their network.
     """
-    node, software = trial.node, trial.node.software_of(trial.arm)
-    tools, (size, rate) = software.tools, share_of_rank(w.dirtied, len(guests))
+    node, software, first = trial.node, trial.node.software_of(trial.arm), guests()
+    tools, (size, rate) = software.tools, share_of_rank(w.dirtied, len(first))
     place = trial.new_directory(f"{node.label}-{trial.slot}")
     (place / "agent").symlink_to(tools / "nm-box")
-    lines = (f"{from_tree(software, guest.agent_line)}\n" for guest in guests)
+    lines = (f"{from_tree(software, guest.agent_line)}\n" for guest in first)
     (place / "guests").write_text("".join(lines))
     record = place / "record"
     launch = software.mpi.launch(
         MpiJob(
             argv=(tools / "nm-job", str(size), str(record), str(size), str(rate)),
             box=tools / "nm-box",
-            ranks=len(guests),
+            ranks=len(first),
             transport=Transport.TCP,
             interface=network.seats[0].interface,
             scratch=str(place),
-            hosts=tuple(HostSlots(host=guest.hostname, slots=1) for guest in guests),
+            hosts=tuple(HostSlots(host=guest.hostname, slots=1) for guest in first),
             agent=(str(place / "agent"), str(place / "guests")),
             hub_interface=network.hub_interface,
             hub_address=network.hub_address,
             yields=True,
         )
     )
-    for one in guests:
+    for one in first:
         assert isinstance(one, RemoteInstance)
         one.copy_in([place])
-    records = tuple(record.with_name(f"{record.name}.{rank}") for rank in range(len(guests)))
+    records = tuple(record.with_name(f"{record.name}.{rank}") for rank in range(len(first)))
     output = trial.log / "mpirun.txt"
     trial.log.mkdir(parents=True, exist_ok=True)
     with launcher(node.machine, software, place, network.hub_netns, node.user_namespace) as hub:
@@ -230,6 +231,7 @@ def _moved_together(
                 errors.append(e)
                 together.fail(e.what)
                 raise
+            trial.node.instances.moved(guests[rank], moved[rank].instance)
             yield moved[rank].instance
 
     with ExitStack() as stack:

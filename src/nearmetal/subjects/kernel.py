@@ -102,7 +102,7 @@ class KernelJob:
             for p in ready.pages
         }
         found.places = ready.places
-        verify_places(found.places, arm.placement, arm.node.cpus(arm.trial.arm), arm.hostnames)
+        verify_places(found.places, arm.placement, arm.trial.cpus, arm.hostnames)
         self.metered.transport.launched = True
         self.metered.transport.look(connected=True)
 
@@ -272,7 +272,7 @@ def _verification_seconds(workload: KernelWorkload, arm: Arm) -> float:
     size, seconds = str(workload.params.get("class")), SHORT_VERIFICATION
     if size in CLASSES:
         seconds = VERIFY.get(workload.kernel, SLOW_VERIFICATION)[CLASSES.index(size)]
-    if not arm.placement.emulated:
+    if not arm.placement.node.emulated:
         return seconds
     return seconds * (1 + min(1.0, USUAL_RATE / arm.placement.link.rate)) + MESSAGES_OVER_LINKS
 
@@ -284,9 +284,9 @@ def _slice_seconds(workload: KernelWorkload, arm: Arm) -> float:
     timeout.
     """
     ranks, queue = arm.placement.ranks, arm.placement.link.queue
-    if arm.placement.emulated and queue is not None and int(workload.params.get("bytes", 0)) > queue:
+    if arm.placement.node.emulated and queue is not None and int(workload.params.get("bytes", 0)) > queue:
         return SLICE_OVER_LINKS + (arm.environment.network.rto_min or TIME_OUT)
-    if arm.placement.emulated and slice_work(workload, ranks=ranks, llc_bytes=0).units is not None:
+    if arm.placement.node.emulated and slice_work(workload, ranks=ranks, llc_bytes=0).units is not None:
         return SLICE_OVER_LINKS
     return SLICE[arm.transport]
 

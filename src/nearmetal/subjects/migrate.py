@@ -12,7 +12,6 @@ from statistics import median
 
 from ..environments import (
     Backend,
-    Instance,
     Migrates,
     Moved,
     MoveRequest,
@@ -216,7 +215,7 @@ def _move_guest(trial: Trial, backend: Backend, w: EventSubject, count: int) -> 
     with ExitStack() as stack:
         (network,) = stack.enter_context(build_networks(label, [want], directory))
         first = with_memory(seated_request(trial, network.seats[0], name=w.name), w.memory)
-        now: Instance = stack.enter_context(backend.start(host, tools, first))
+        now = stack.enter_context(trial.start(first))
         stack.enter_context(
             program_inside(host, now, responder(tools), directory / "answer.txt", "listening")
         )
@@ -234,6 +233,7 @@ def _move_guest(trial: Trial, backend: Backend, w: EventSubject, count: int) -> 
         past: list[PastMove] = []
         endless, works = "", w.load is not Load.IDLE
         for number in range(count):
+            now = node.instances[first.label]
             there = seated_request(trial, network.seats[(number + 1) % 2], name=f"{w.name}-{number}")
             plan = choose_for_guest(backend, environment, now, w, past) if method is Method.AUTO else None
             move = MoveRequest(
@@ -256,7 +256,7 @@ def _move_guest(trial: Trial, backend: Backend, w: EventSubject, count: int) -> 
                 break
             finally:
                 log = client.end(early=True)
-            now = moved.instance
+            node.instances.moved(now, moved.instance)
             if begun is not None and before is not None and after is not None:
                 slower.append(behind(pace(begun, before), before, after))
             seen = results_of(log, floor.udp.period)

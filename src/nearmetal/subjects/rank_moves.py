@@ -126,7 +126,6 @@ def move_processes_of_rank(trial: Trial, criu: Criu, w: EventSubject) -> tuple[R
     """
     ranks, host = w.job_ranks, trial.node.machine.host
     tools = trial.node.software_of(trial.arm).tools
-    backend = trial.node.backends[trial.arm.environment.backend]
     directory = trial.new_directory(f"job-{w.name}")
     with ExitStack() as stack:
         network = stack.enter_context(job_network(trial, w, ranks + 1, directory))
@@ -139,8 +138,7 @@ def move_processes_of_rank(trial: Trial, criu: Criu, w: EventSubject) -> tuple[R
             for rank in range(ranks)
         ]
         for rank, request in enumerate(requests[:-1]):
-            instance = stack.enter_context(backend.start(host, tools, request))
-            job.attach(rank, instance, str(directory / f"record.{rank}"))
+            job.attach(rank, stack.enter_context(trial.start(request)), str(directory / f"record.{rank}"))
         moved = ranks - 1
         event = stack.enter_context(prepared(trial, criu, w, replace(requests[moved], connections=True)))
         change = _RankChange(
@@ -165,6 +163,7 @@ def _job(trial: Trial, w: EventSubject, network: Network, directory: Path, stack
     return TcpJob(
         host=trial.node.machine.host,
         tools=trial.node.software_of(trial.arm).tools,
+        instances=trial.node.instances,
         addresses=tuple(seat.address for seat in network.seats[: w.job_ranks]),
         memory=size,
         rate=rate,
@@ -237,8 +236,7 @@ def move_guest_of_rank(
         job = _job(trial, w, network, directory, stack)
         for rank in range(ranks):
             request = rank_request(trial, network.seats[rank], f"{w.name}-{rank}", rank)
-            now = stack.enter_context(backend.start(host, tools, with_memory(request, w.memory)))
-            job.attach(rank, now, RECORD)
+            job.attach(rank, stack.enter_context(trial.start(with_memory(request, w.memory))), RECORD)
         job.joined()
         for number in range(count):
             before = measured_floor(job)
@@ -252,9 +250,9 @@ def move_guest_of_rank(
                 time_limit=w.longest,
                 downtime_limit=w.most_downtime,
             )
+            now = job.attached[-1].instance
             moved = stack.enter_context(backend.migrate(host, tools, now, move))
-            now = moved.instance
-            job.moved(ranks - 1, now)
+            trial.node.instances.moved(now, moved.instance)
             try:
                 job.go_on(STEPS_AFTER)
             except TrialFailedError as e:

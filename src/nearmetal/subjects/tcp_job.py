@@ -23,6 +23,7 @@ from ..model.workloads.event import EventSubject
 from ..network.build import Network, build_networks
 from ..network.plan import NetworkRequest
 from ..network.shapes import port
+from ..node.arms.instances import Instances
 from ..node.arms.starting import seated_request
 from ..node.links import node_links
 from ..node.trial import Trial
@@ -99,13 +100,19 @@ def port_of(network: Network, seat: int) -> SeatPort:
 class AttachedRank:
     """A rank whose process nearmetal started in a running instance, and whose end it awaits.
 
-    instance: the instance that the rank now runs in.
+    label: label of the instance in `instances`.
     output: file with the output of the rank.
     """
 
-    instance: Instance
+    instances: Instances
+    label: str
     process: Process
     output: Path
+
+    @property
+    def instance(self) -> Instance:
+        """The instance that the rank now runs in."""
+        return self.instances[self.label]
 
     def steps(self) -> int:
         """Return the number of steps from the last complete progress line; 0 if there is none."""
@@ -156,6 +163,7 @@ class AttachedRank:
 class TcpJob:
     """A running job. Its ranks are killed when `stack` is closed.
 
+    instances: the running instances of the node.
     addresses: IP address of each rank.
     memory: bytes of memory that each rank holds, all of which it writes to.
     rate: bytes of pages that each rank writes per second; 0 for as fast as it can.
@@ -166,6 +174,7 @@ class TcpJob:
 
     host: Host
     tools: Tools
+    instances: Instances
     addresses: tuple[str, ...]
     memory: int
     rate: int
@@ -188,11 +197,8 @@ class TcpJob:
             instance.command([*words, *self.ring(rank)]), stdout=output, stderr=output, cwd=Path("/")
         )
         self.stack.callback(process.kill)
-        self.attached.append(AttachedRank(instance=instance, process=process, output=output))
-
-    def moved(self, rank: int, instance: Instance) -> None:
-        """Note the instance that a rank runs in after its move."""
-        self.attached[rank] = replace(self.attached[rank], instance=instance)
+        own = AttachedRank(instances=self.instances, label=instance.label, process=process, output=output)
+        self.attached.append(own)
 
     def joined(self) -> None:
         """Wait until all attached ranks have connected to their neighbours.

@@ -49,12 +49,12 @@ def test_the_nodes_of_a_placement_are_the_machines_that_the_design_names(catalog
     at = str(Path.cwd() / "hosts.yaml")
     assert study.design.nodes == RealNodes(inventory=at, names=("n1", "n2"), interface="ib0")
     (place,) = study.placements
-    assert place.real and not place.emulated and place.ranks == 4
+    assert place.node.remote and not place.node.emulated and place.ranks == 4
     assert [arm.name for arm in study.arms()] == ["native/2x1x2", "box/2x1x2"]
     assert shape_text(place, "native") == "2 nodes × 2 tasks"
     assert load_text(dump_study(study, catalog), "again.yaml", None, seed=1) == study
     emulated = load_text(text(nodes="null", box="attachment: veth-bridge"), "s.yaml", catalog, seed=1)
-    assert emulated.placements[0].emulated and not emulated.placements[0].real
+    assert emulated.placements[0].node.emulated and not emulated.placements[0].node.remote
 
 
 @pytest.mark.parametrize("source", ["slurm", "slurm:fast", "ldap://h/b", "ldaps://h/b", "hosts", "h.yaml"])

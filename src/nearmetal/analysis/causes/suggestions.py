@@ -73,7 +73,7 @@ def _slow_storage(arm: Arm, _: Arm, __: Workload) -> bool:
 
 def _divided(arm: Arm, baseline: Arm, _: Workload) -> bool:
     """Return whether the arm's tasks could share memory as the baseline's tasks do."""
-    divided = arm.placement.instances > 1 and not arm.placement.emulated
+    divided = arm.placement.instances > 1 and not arm.placement.node.emulated
     return divided and (arm.transport, baseline.transport) == (Transport.TCP, Transport.SHM)
 
 

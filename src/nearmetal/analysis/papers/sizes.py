@@ -41,7 +41,8 @@ class Sizes:
         printed: must contain every chosen kernel.
         """
         each = [self._kernel(kernel, printed[kernel]) for kernel in self.chosen]
-        where = "" if not self.arm.placement.emulated else f", and links of {link_words(self.arm.placement)}"
+        place = self.arm.placement
+        where = f", and links of {link_words(place)}" if place.node.emulated else ""
         return (
             "Chosen by the share of its time for which the baseline alone computes, before anything else was "
             f"measured: {'; '.join(each)}{where}."
@@ -120,8 +121,8 @@ def with_sizes(study: Study, sizes: Sizes) -> Study:
     }
     workloads = tuple(sized.get(w.name, w) for w in study.workloads)
     link = sizes.arm.placement.link
-    linked = sizes.arm.placement.emulated
-    placements = tuple(replace(p, link=link) if linked and p.emulated else p for p in study.placements)
+    linked = sizes.arm.placement.node.emulated
+    placements = tuple(replace(p, link=link) if linked and p.node.emulated else p for p in study.placements)
     return replace(study, workloads=workloads, placements=placements)
 
 

@@ -18,6 +18,7 @@ from ..keys import (
     key_made,
     key_or,
     one_of,
+    one_word,
     quantity,
 )
 
@@ -31,10 +32,26 @@ class Pinning(StrEnum):
 
 
 class NodeKind(StrEnum):
-    """The kind of the nodes of a placement: machines, or nodes that one machine emulates."""
+    """The kind of the nodes of a placement.
+
+    MACHINE: machines that are reached by ssh.
+    EMULATED: network namespaces of the machine that measures, with CPUs of their own and links between them.
+    LOCAL: the machine that measures. No study file names this kind.
+    """
 
     MACHINE = "machine"
     EMULATED = "emulated"
+    LOCAL = "local"
+
+    @property
+    def remote(self) -> bool:
+        """Whether the instances run on other machines than the one that measures."""
+        return self is NodeKind.MACHINE
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the node is no machine, but emulated on the one that measures."""
+        return self is NodeKind.EMULATED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +122,6 @@ class RealNodes:
 class Placement:
     """Numbers of nodes, of instances on each node, and of tasks in each instance.
 
-    An emulated node is a network namespace with CPUs of its own; links connect the nodes.
-
     node_kind: set by nearmetal when it makes several nodes. None in a study that has not run, and in older
         results, in which several nodes were always emulated.
     """
@@ -143,22 +158,15 @@ class Placement:
     )
     node_kind: NodeKind | None = key_or(
         None,
-        one_of(NodeKind),
+        one_word((NodeKind.MACHINE, NodeKind.EMULATED), NodeKind),
         "what its nodes are; written by nearmetal, into the study of a results directory",
         "emulated",
     )
 
     @property
-    def real(self) -> bool:
-        """Whether its nodes are other machines, which the design of the study names."""
-        return self.node_kind is NodeKind.MACHINE
-
-    @property
-    def emulated(self) -> bool:
-        """Whether the nodes are emulated on one machine."""
-        if self.node_kind is None:
-            return self.nodes > 1
-        return self.node_kind is NodeKind.EMULATED
+    def node(self) -> NodeKind:
+        """The kind of its nodes."""
+        return self.node_kind or (NodeKind.EMULATED if self.nodes > 1 else NodeKind.LOCAL)
 
     @property
     def all_instances(self) -> int:

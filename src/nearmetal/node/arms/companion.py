@@ -52,16 +52,14 @@ def companion(trial: Trial, wanted: Companion, instances: Sequence[Instance]) ->
     Raises RunError, UnavailableError.
     """
     trial.log.mkdir(parents=True, exist_ok=True)
-    node = trial.node
-    host, tools = node.machine.host, node.software_of(trial.arm).tools
     with ExitStack() as stack:
         own: Instance | None = None
         if wanted.backend is not None:
             request = _request(trial, wanted, wanted.backend)
-            own = stack.enter_context(node.backends[wanted.backend].start(host, tools, request))
+            own = stack.enter_context(trial.start(request))
         command = (own or instances[0]).command(wanted.argv)
         stdout, stderr = (trial.log / f"beside.{name}.txt" for name in ("stdout", "stderr"))
-        process = host.start(command, stdout=stdout, stderr=stderr, cwd=Path("/"))
+        process = trial.node.machine.host.start(command, stdout=stdout, stderr=stderr, cwd=Path("/"))
         stack.callback(process.kill)
         yield RunningCompanion(instance=own, process=process, program=wanted.argv[0], stderr=stderr)
 
@@ -71,8 +69,6 @@ def _request(trial: Trial, wanted: Companion, backend: str) -> InstanceRequest:
     software = node.software_of(arm)
     own_network = "net" in node.backends[backend].capabilities.own
     label, hostname, scratch = request_name(trial, "beside")
-    numbers = range(arm.placement.all_instances)
-    every = sorted({cpu for i in numbers for cpu in node.instance_cpus(arm, i)})
     return InstanceRequest(
         label=label,
         hostname=hostname,
@@ -84,7 +80,7 @@ def _request(trial: Trial, wanted: Companion, backend: str) -> InstanceRequest:
             limits=wanted.limits,
             placements=(),
         ),
-        cpus=wanted.cpus or tuple(every),
+        cpus=wanted.cpus or trial.all_cpus,
         binds=(trial.directory, software.tools.directory),
         scratch=scratch,
         tree=software.tree,

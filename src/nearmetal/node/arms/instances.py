@@ -1,33 +1,31 @@
-"""The instances that run on a node. An arm finds its instances through their node."""
+"""The instances that run on a node. Programs are started in an instance through its node, so that another
+process can take the instance over."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from ...environments import Instance
 
 
-class Instances:
-    """The running instances of a node by label."""
-
-    def __init__(self) -> None:
-        self._by_label: dict[str, Instance] = {}
+class Instances(dict[str, Instance]):
+    """The running instances of a node, by the label with which they were started."""
 
     @contextmanager
-    def holding(self, instances: Iterable[Instance]) -> Iterator[None]:
-        """Register these instances while the context is open.
+    def started(self, start: AbstractContextManager[Instance]) -> Iterator[Instance]:
+        """Start an instance, and register it until exit, when it is stopped."""
+        with start as instance:
+            self[instance.label] = instance
+            try:
+                yield instance
+            finally:
+                del self[instance.label]
 
-        An instance that was restored or moved is another process under the same label, and replaces the one
-        that was registered.
-        """
-        labels = [i.label for i in instances]
-        self._by_label |= {i.label: i for i in instances}
-        try:
-            yield
-        finally:
-            for label in labels:
-                self._by_label.pop(label, None)
+    def moved(self, source: Instance, destination: Instance) -> None:
+        """Replace an instance by the one to which it was moved. Its label here stays the same."""
+        self.update({label: destination for label, i in self.items() if i is source})
 
-    def __getitem__(self, label: str) -> Instance:
-        return self._by_label[label]
+    def of(self, labels: Iterable[str]) -> tuple[Instance, ...]:
+        """Return instances in their current state: an instance that was moved has another process."""
+        return tuple(self[label] for label in labels)

@@ -12,6 +12,7 @@ from ...environments import Accounted, Backend, InstanceRequest
 from ...host import Host
 from ...host.counters.files import CounterFiles, cgroup_paths
 from ...model.environments.image import HOST
+from ...model.environments.placement import NodeKind
 from ...model.study import Arm, Limits, Study
 from .seats import hostname, slot, with_aa
 
@@ -71,7 +72,7 @@ def kept_groups(
 
 def _only_accounted(arm: Arm) -> bool:
     environment, place = arm.environment, arm.placement
-    return environment.limits == Limits() and environment.image == HOST and not (place.emulated or place.real)
+    return environment.limits == Limits() and environment.image == HOST and place.node is NodeKind.LOCAL
 
 
 def _requests(arm: Arm, label: str, scratch: Path) -> Iterator[InstanceRequest]:

@@ -66,7 +66,7 @@ class RunningArm:
     @property
     def instances(self) -> tuple[Instance, ...]:
         """The instances in their current state: an instance that was moved has another process."""
-        return tuple(self.node.instances[started.label] for started in self.group.instances)
+        return self.node.instances.of(started.label for started in self.group.instances)
 
     @property
     def guests(self) -> tuple[RemoteInstance, ...]:
@@ -158,10 +158,9 @@ def running_arm(trial: Trial, around: RunningArm | None) -> Iterator[RunningArm]
     environment = trial.arm.environment
     surroundings = Surroundings() if around is None else Surroundings(guest=around.instances[0], alone=False)
     with ExitStack() as stack:
-        if trial.node.real is not None:
-            stack.callback(trial.node.real.forget, trial.directory)
+        for node in trial.nodes:
+            stack.callback(node.forget, trial.directory)
         group, volumes = stack.enter_context(started_instances(trial, surroundings))
-        stack.enter_context(trial.node.instances.holding(group.instances))
         guests = guests_among(group.instances)
         try:
             trial.found.facts |= check_networks(environment, guests, group.instances, trial.log)
@@ -200,7 +199,7 @@ def _sees_shared_memory(node: Node, arm: Arm) -> bool:
 
     An image has its own /dev/shm, even with the backend native.
     """
-    if node.real is not None:
+    if arm.placement.node.remote:
         return False
     own = "mnt" in node.backends[arm.environment.backend].capabilities.own or arm.environment.image != HOST
     return not own or Shared.IPC in arm.environment.share

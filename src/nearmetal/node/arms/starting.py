@@ -27,7 +27,6 @@ from ...model.environments.network import Seat
 from ...model.study import Arm, Attachment, Environment, Starts
 from ...study_file.environments.backends import backends_that
 from ..inner_networks import joined_in
-from ..real_nodes import started_on
 from ..storage import bound, make_inside, volumes
 from ..survey.preflight import seen_directories
 from ..trial import Trial
@@ -127,25 +126,17 @@ def _verify_enclosed(arm: Arm, instance: Instance) -> None:
 
 
 def _starts(trial: Trial, around: Surroundings, requests: Sequence[InstanceRequest]) -> list[Start]:
-    node = trial.node
-    backend = node.backends[trial.arm.environment.backend]
-    host, tools = node.machine.host, node.software_of(trial.arm).tools
-    if node.real is not None:
-        places = [node.real.of(trial.arm, number) for number in range(len(requests))]
-        return [
-            partial(started_on, place, host, tools, backend, request)
-            for place, request in zip(places, requests, strict=True)
-        ]
     if around.guest is None:
-        return [partial(backend.start, host, tools, request) for request in requests]
+        return [partial(trial.start, request, number) for number, request in enumerate(requests)]
+    node, backend = trial.node, trial.node.backends[trial.arm.environment.backend]
     if not isinstance(backend, Enclosed):
         takers = backends_that(lambda can: can.stands_inside)
         raise UnavailableError(
             f"backend {backend.name} starts nothing inside a guest", remedy=" or ".join(takers)
         )
     alone = around.alone and len(requests) == 1
-    inside = partial(backend.start_inside, around.guest, tools, alone=alone)
-    return [partial(inside, request) for request in requests]
+    inside = partial(backend.start_inside, around.guest, node.software_of(trial.arm).tools, alone=alone)
+    return [partial(node.instances.started, inside(request)) for request in requests]
 
 
 def _network_in(trial: Trial, around: Surroundings) -> AbstractContextManager[None]:
@@ -170,13 +161,12 @@ def guest_around(trial: Trial, surroundings: Surroundings) -> Iterator[Surroundi
     request = replace(
         _request(trial, 0, name="guest"),
         environment=without_seat(environment),
-        cpus=node.machine_cpus(arm, 0),
+        cpus=trial.all_cpus,
         seat=None,
         binds=(),
         base=node.bases[name],
     )
-    backend, tools = node.backends[environment.backend], node.software_of(arm).tools
-    with backend.start(node.machine.host, tools, request) as guest:
+    with trial.start(request) as guest:
         yield Surroundings(guest=guest)
 
 
@@ -249,7 +239,7 @@ def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceR
         label=label,
         hostname=hostname,
         environment=arm.environment,
-        cpus=node.instance_cpus(arm, number),
+        cpus=trial.instance_cpus(number),
         seat=network.seats[number] if network is not None else None,
         binds=(
             trial.directory,

@@ -29,14 +29,14 @@ _TAKEN_BY_ROOT = Unavailable(reason="no user may take a device of the machine", 
 def wanted_by(arm: Arm) -> NetworkRequest | None:
     """Return the network that an arm needs on this machine; None if it needs none of its own."""
     e = arm.environment
-    elsewhere = arm.placement.real or e.inside is not None
-    if elsewhere or not (e.attachment.seated or arm.placement.emulated):
+    elsewhere = arm.placement.node.remote or e.inside is not None
+    if elsewhere or not (e.attachment.seated or arm.placement.node.emulated):
         return None
     return NetworkRequest(
         attachment=e.attachment,
         settings=e.network,
         instances=arm.placement.all_instances,
-        nodes=arm.placement.nodes if arm.placement.emulated else 1,
+        nodes=arm.placement.nodes if arm.placement.node.emulated else 1,
         link=arm.placement.link,
     )
 

@@ -31,7 +31,7 @@ def with_emulation(machine: Machine, study: Study, progress: Progress) -> Study:
         names = ", ".join(e.name for e in environments if e.emulated == text)
         progress.note(f"warning: {names}: {text}; every figure is of that, not of a machine")
     placements = tuple(
-        replace(p, node_kind=NodeKind.EMULATED) if p.nodes > 1 and not p.real else p for p in study.placements
+        replace(p, node_kind=NodeKind.EMULATED) if p.node.emulated else p for p in study.placements
     )
     return replace(study, environments=environments, placements=placements)
 

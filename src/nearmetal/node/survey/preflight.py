@@ -23,7 +23,7 @@ def require_cpus(arms: Iterable[Arm], machine: Machine) -> None:
     Raises UsageError if it has fewer.
     """
     for arm in arms:
-        if arm.placement.real:
+        if arm.placement.node.remote:
             continue  # checked when its nodes are opened
         wanted = set(arm.placement.cpus)
         shared = arm.placement.oversubscribe

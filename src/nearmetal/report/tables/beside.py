@@ -278,7 +278,7 @@ def times_grid(
             printed.setdefault((kernel, f.arm, f.phase), {})[f.quantity] = b.printed
     sizes = {kernel: b.figure.size for b in times for kernel in b.figure.workloads[:1]}
     kernels = {w.name: w for w in study.kernels}
-    on_emulated = {a.name for a in study.arms() if a.placement.emulated}
+    on_emulated = {a.name for a in study.arms() if a.placement.node.emulated}
     rows = []
     for line in profile_lines(tuple(places.values()), records):
         workload = kernels[line.workload]

@@ -196,9 +196,9 @@ def shape_text(p: Placement, backend: str) -> str:
     tasks = plural(p.tasks, "task")
     whole = p.instances == 1 and is_bare(backend)
     shape = (tasks if whole else f"{_instances_text(p.instances, backend)} × {tasks}") + pinned + shared
-    if p.real:
+    if p.node.remote:
         return f"{plural(p.nodes, 'node')} × {shape}"
-    return f"{p.nodes} emulated nodes × {shape}" if p.emulated else shape
+    return f"{p.nodes} emulated nodes × {shape}" if p.node.emulated else shape
 
 
 def failure_text(cell: Cell) -> str:

@@ -182,11 +182,11 @@ def _conditions(
             ranks=(place.ranks, place.ranks),
             nodes=place.nodes,
             classes={kernel: " and ".join(sizes) for kernel, sizes in classes.items()},
-            link=place.link.rate if place.emulated else 0.0,
+            link=place.link.rate if place.node.emulated else 0.0,
             kernel=release.partition("-")[0] if isinstance(release, str) else "",
             environment=arm.environment.backend,
         ),
-        emulated=place.emulated,
+        emulated=place.node.emulated,
         guest=next((c.guest.partition(":")[0] for c in cells if c.guest), ""),
         explained=f"{workload}: {sentence}" if sentence else "",
     )

@@ -108,7 +108,7 @@ def _titles(study: Study) -> dict[str, str]:
         a.name: titles[a.name]
         + (
             f", links of {link_words(a.placement)}"
-            if a.placement.emulated and counted[titles[a.name]] > 1
+            if a.placement.node.emulated and counted[titles[a.name]] > 1
             else ""
         )
         for a in study.arms()

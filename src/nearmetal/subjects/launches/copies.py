@@ -195,7 +195,7 @@ def _copy(
     place = arm.placement
     own = rank_argv(
         arm.software.tools,
-        arm.node.cpus(arm.trial.arm),
+        arm.trial.cpus,
         workload.argv_on(place.ranks),
         report=Report(directory=trial.directory, events=metered.events, exit_codes=workload.exit_codes),
         rank=rank,

@@ -147,7 +147,7 @@ def record_places(arm: RunningArm, name: str, reports: Sequence[RankReport]) -> 
     """
     found = arm.trial.found
     found.places = tuple(r.place for r in reports)
-    verify_places(found.places, arm.placement, arm.node.cpus(arm.trial.arm), arm.hostnames)
+    verify_places(found.places, arm.placement, arm.trial.cpus, arm.hostnames)
     walls = instance_walls(reports, arm.placement.tasks)
     found.phases |= {f"{name}.instance.{i}": wall for i, wall in enumerate(walls)}
     return walls
@@ -184,7 +184,7 @@ def _launch(metered: MeteredArm, program: LaunchedProgram) -> ProgramLaunch:
         )
         metered.transport.launched = True
         return replace(launch, env={**program.env, **launch.env})
-    first = {cpu for cpus in arm.node.cpus(arm.trial.arm)[: arm.placement.tasks] for cpu in cpus}
+    first = {cpu for cpus in arm.trial.cpus[: arm.placement.tasks] for cpu in cpus}
     rank = rank_argv(
         arm.software.tools,
         [sorted(first)],

@@ -35,9 +35,8 @@ def interface_of(arm: RunningArm) -> str:
     loopback if there is only one instance."""
     if len(arm.instances) == 1:
         return "lo"
-    if (network := arm.trial.network) is not None:
-        return network.seats[0].interface
-    return "lo" if arm.node.real is None else arm.node.real.interface
+    network = arm.trial.network
+    return arm.node.real.interface if network is None else network.seats[0].interface
 
 
 def mpi_launch(
@@ -62,7 +61,7 @@ def mpi_launch(
     profiles = profile_directory(trial.directory) if node.study.design.profile else None
     rank = rank_argv(
         software.tools,
-        node.cpus(arm.trial.arm),
+        trial.cpus,
         program,
         report=Report(directory=trial.directory, events=metered.events, exit_codes=exit_codes)
         if measured
@@ -84,20 +83,22 @@ def _words(arm: RunningArm, launch: Launch) -> list[str]:
     nearmetal.
     """
     node, software, network = arm.node, arm.software, arm.trial.network
-    if len(arm.instances) > 1 and node.real is not None:
-        argv = launch.argv if network is None else network.hub_command(launch.argv)
-        return [software.tools / "nm-box", "enter", "--pid", "0", "--label", node.label, "--", *argv]
-    if len(arm.instances) == 1 or network is None:
+    if _without_hub(arm):
         return arm.instances[0].command(launch.argv)
+    argv = launch.argv if network is None else network.hub_command(launch.argv)
     if (guest := arm.guest_around) is not None:
-        return guest.command(network.hub_command(launch.argv))
+        return guest.command(argv)
     enter = [software.tools / "nm-box", "enter", "--pid", "0", "--label", node.label]
     for group in cgroups.unique(node.launcher_groups):
         enter += ["--cgroup", str(group)]
-    if software.image is None:
-        return [*enter, "--", *network.hub_command(launch.argv)]
-    place = node.launchers[software.image.name, network.hub_netns]
-    return [*enter, "--", *place.command(launch.argv)]
+    if software.image is not None and network is not None:
+        argv = node.launchers[software.image.name, network.hub_netns].command(launch.argv)
+    return [*enter, "--", *argv]
+
+
+def _without_hub(arm: RunningArm) -> bool:
+    """Return whether mpirun runs in the first instance, since it reaches all ranks from there."""
+    return len(arm.instances) == 1 or (arm.trial.network is None and not arm.placement.node.remote)
 
 
 def _job(arm: RunningArm, argv: Sequence[str], forward: Sequence[str]) -> MpiJob:
@@ -106,7 +107,7 @@ def _job(arm: RunningArm, argv: Sequence[str], forward: Sequence[str]) -> MpiJob
     Over several instances, TCP ranks are started by a daemon in each instance. Ranks that share memory are
     started by one daemon, and each enters its instance itself.
     """
-    place, network, software = arm.placement, arm.trial.network, arm.software
+    place, software = arm.placement, arm.software
     alone = MpiJob(
         argv=tuple(argv),
         box=software.tools / "nm-box",
@@ -119,9 +120,9 @@ def _job(arm: RunningArm, argv: Sequence[str], forward: Sequence[str]) -> MpiJob
         forward=tuple(forward),
         yields=place.oversubscribe,
     )
-    hub = network or arm.node.real
-    if len(arm.instances) == 1 or hub is None:
+    if _without_hub(arm):
         return alone
+    hub = arm.trial.network or arm.node.real
     if arm.transport is Transport.SHM:
         enter = (software.tools / "nm-box", "by-rank", _agent_map(arm), str(place.tasks))
         return replace(alone, argv=(*enter, *argv), entering=True, hub_interface=hub.hub_interface)
