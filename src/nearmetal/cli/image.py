@@ -25,7 +25,7 @@ from .options import Json
 from .view import View
 
 if TYPE_CHECKING:
-    from ..images import Image
+    from ..api.images import Image
     from ..model.record import JsonValue
 
 Name = typer.Argument(..., metavar="NAME", help="Name of the image.")

@@ -67,10 +67,10 @@ class Order:
     """The user's request, apart from the study.
 
     parent: directory in which results directories are made.
-    text: the study file that is stored with the results.
     command: shown to the user of a second run, which finds the machine in use.
     started: Unix seconds when the command was started.
     force: start even if another run is active.
+    text: the study file that is stored with the results of a new run.
     overrun: let a run whose time is used up continue until its next look.
     longer: the option that gives the run a longer time budget, for a note.
     begin: monotonic seconds from which the time budget counts; None to count it from the end of the checks.
@@ -78,10 +78,10 @@ class Order:
     """
 
     parent: Path
-    text: str
     command: str
     started: float
     force: bool
+    text: str = ""
     overrun: bool = False
     longer: str = LONGER
     begin: float | None = None

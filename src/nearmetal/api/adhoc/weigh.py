@@ -1,4 +1,4 @@
-"""Makes studies from a command line: the study of `weigh A B`, and variants of a study."""
+"""Makes the study of `weigh A B`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from ...model.study import (
     Environment,
     KernelWorkload,
     Mode,
-    Pages,
     Placement,
     Storage,
     StorageKind,
@@ -165,23 +164,6 @@ def _guest(backend: Backend) -> GuestSettings | None:
 def with_time_limit(study: Study, seconds: float) -> Study:
     """Set the time limit of each program run, in seconds."""
     return replace(study, workloads=tuple(w.limited_to(seconds) for w in study.workloads))
-
-
-def with_pages(study: Study, pages: Pages) -> Study:
-    """Set this page size for all kernels. If workloads become equal, only the first is kept."""
-    if pages is Pages.HUGE:
-        return study
-    seen: list[tuple[str, tuple[tuple[str, str | int | float], ...]]] = []
-    kept = []
-    for w in study.workloads:
-        if isinstance(w, KernelWorkload):
-            what = (w.kernel, tuple(sorted(w.params.items())))
-            if what in seen:
-                continue
-            seen.append(what)
-            w = replace(w, pages=pages)
-        kept.append(w)
-    return replace(study, workloads=tuple(kept))
 
 
 def _attached(name: str, backend: Backend, attachments: Sequence[Attachment]) -> dict[str, Attachment]:
