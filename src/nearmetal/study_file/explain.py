@@ -15,7 +15,7 @@ from ..units import EXAMPLES, Dimension, units_of
 from .catalog import Catalog, ParamType
 from .design import design_section
 from .dump import SCHEMA_LINE
-from .environments.backends import every_settings
+from .environments.backends import every_settings, with_backends
 from .environments.images import image_section
 from .validate import inline, keys_of, required
 
@@ -83,7 +83,7 @@ def _keys(model: type[BaseModel], indent: str) -> list[str]:
 
 
 def _key(name: str, field: FieldInfo, indent: str, *, example: bool) -> list[str]:
-    words = field.description or ""
+    words = with_backends(field.description or "")
     known = _known_words(field)
     if known:
         words += f".  One of {', '.join(known)}"

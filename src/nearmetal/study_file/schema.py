@@ -10,7 +10,7 @@ from ..model.keys import NAME_PATTERN
 from ..model.study import Environment, Placement
 from .catalog import Catalog, ParamType
 from .design import design_section
-from .environments.backends import every_settings
+from .environments.backends import every_settings, with_backends
 from .environments.images import image_section
 
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ def _tidy(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     out = {k: _tidy(v) for k, v in node.items() if not (k == "title" and isinstance(v, str))}
+    if isinstance(out.get("description"), str):
+        out["description"] = with_backends(out["description"])
     if "default" in out and out["default"] is None:
         del out["default"]
     either = out.get("anyOf")

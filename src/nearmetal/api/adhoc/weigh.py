@@ -11,6 +11,7 @@ from ...errors import UsageError
 from ...model.environments.environment import DISKS
 from ...model.environments.guest import GuestSettings
 from ...model.environments.image import HOST
+from ...model.keys import alternatives
 from ...model.study import (
     ApplicationWorkload,
     Attachment,
@@ -26,6 +27,7 @@ from ...model.study import (
     Workload,
 )
 from ...report.text import enumerated
+from ...study_file.environments.backends import backends_that
 from ...workloads.applications.registry import needs_storage
 from ...workloads.kernels.registry import kernel, workload_title
 
@@ -179,10 +181,12 @@ def _attached(name: str, backend: Backend, attachments: Sequence[Attachment]) ->
     virtual, fitting = backend.capabilities.virtual, backend.capabilities.attachments
     can = [a for a in attachments if a in BARE_ATTACHMENTS or (own and (virtual or a in fitting))]
     if own and not can:
-        words = " or ".join(a.value for a in attachments)
+        words = alternatives([a.value for a in attachments])
+        takers = alternatives(backends_that(lambda c: c.attachments.issuperset(attachments)))
+        usual = f"attachment {', '.join(sorted(fitting))}"
         raise UsageError(
-            f"{name} cannot have attachment {words}, which is of virtual machines",
-            remedy="macvlan for containers, qemu for macvtap and user",
+            f"{name} cannot have attachment {words}",
+            remedy=f"backend {takers}, or {usual}" if takers else usual,
         )
     can = can or [Attachment.HOST]
     return {name: can[0]} if len(can) == 1 else {f"{name}-{a.value}": a for a in can}

@@ -24,6 +24,7 @@ from ...host.namespaces import same_namespace
 from ...host.runtime import scratch_directory
 from ...model.environments.guest import GuestSettings
 from ...model.environments.network import Seat
+from ...model.keys import alternatives
 from ...model.study import Arm, Attachment, Environment, Starts
 from ...study_file.environments.backends import backends_that
 from ..inner_networks import joined_in
@@ -139,10 +140,8 @@ def _starts(trial: Trial, around: Surroundings, requests: Sequence[InstanceReque
     if around.guest is None:
         return [partial(backend.start, host, tools, request) for request in requests]
     if not isinstance(backend, Enclosed):
-        takers = backends_that(lambda can: can.stands_inside)
-        raise UnavailableError(
-            f"backend {backend.name} starts nothing inside a guest", remedy=" or ".join(takers)
-        )
+        takers = alternatives(backends_that(lambda can: can.stands_inside))
+        raise UnavailableError(f"backend {backend.name} starts nothing inside a guest", remedy=takers)
     alone = around.alone and len(requests) == 1
     inside = partial(backend.start_inside, around.guest, tools, alone=alone)
     return [partial(inside, request) for request in requests]
