@@ -1,4 +1,4 @@
-"""Backends runc and crun: the OCI runtimes of Docker, containerd and Podman, used directly. They need root."""
+"""Backends runc and crun: OCI runtimes, used without Docker, containerd or Podman. They need root."""
 
 from __future__ import annotations
 
