@@ -15,9 +15,9 @@ from ..plan import looks_over_sets, make_block
 from ..records import ResultsDirectory, completed_blocks
 from ..run.budget import LONGER as LONGER
 from ..run.budget import no_verdict, too_short, two_looks
+from ..run.cost_cache import stored_costs
 from ..run.estimate import PREPARATION, estimate
 from ..run.estimate import RunEstimate as RunEstimate
-from ..run.kept_costs import kept_costs
 from ..run.run import left_out_lines
 from ..subjects.registry import without_unable
 from .results import analysed
@@ -137,7 +137,7 @@ def estimated(study: Study, begun: Begun | None) -> RunEstimate:
     begun: the state of a run that is to be resumed. Its remaining blocks are then estimated, from the
         duration of those that were measured.
     """
-    guess = estimate(study, kept_costs(study, LocalHost()))
+    guess = estimate(study, stored_costs(study, LocalHost()))
     if begun is None:
         return guess
     seconds = begun.block_seconds or guess.block_seconds

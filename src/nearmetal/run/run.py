@@ -36,9 +36,9 @@ from ..workloads.protocol import EVENTS
 from .block import Recording
 from .bounds.measuring import RoofMeter
 from .budget import LONGER, no_verdict
+from .cost_cache import measured_costs, store_costs
 from .describing import describe, machine_differences
 from .interrupt import interruptible
-from .kept_costs import keep_costs, measured_costs
 from .rehearsal import rehearse, without_failed, without_unlike
 from .reopening import reopened_node
 from .unlike_storage import storage_remedy
@@ -184,7 +184,7 @@ def _start(
                 requested, rehearsal=rehearsal, walls=ran.walls, records=records, decided=ran.decided
             )
             if costs is not None:
-                keep_costs(requested, machine.host, costs)
+                store_costs(requested, machine.host, costs)
     return outcome
 
 

@@ -262,7 +262,7 @@ def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceR
         user_namespace=node.user_namespace,
         base=node.bases.get(arm.environment.name),
         first_process=any(w.event for w in node.study.workloads),
-        groups=kept.groups if (kept := node.kept.get(label)) is not None else {},
+        groups=kept.groups if (kept := node.accounting.get(label)) is not None else {},
     )
 
 
