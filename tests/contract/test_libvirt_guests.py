@@ -106,7 +106,7 @@ def test_a_guest_is_run_counted_and_gone(tools: Tools, tmp_path: Path) -> None:
         assert {LIBVIRT_STEP, "firmware", "kernel", "agent"} <= guest.phases.keys()
         whole = sum(v for k, v in guest.phases.items() if k not in ("first_instruction", "first_command"))
         assert whole == pytest.approx(guest.phases["first_instruction"])
-        assert asked.label in LIBVIRT.kept(HOST)
+        assert asked.label in LIBVIRT.instance_names(HOST)
         assert guest.trouble() == ""
     assert not processes.labelled(bears(asked.label)) and find_all(HOST, asked.label) == ()
 
@@ -149,9 +149,9 @@ def test_a_daemon_of_others_is_used_and_stays(tools: Tools, tmp_path: Path) -> N
             assert guest.trouble() == ""
             assert guest.network("eth0")["driver"] == "virtio_net"
             # As clean does, once nobody is left who would.
-            LIBVIRT.remove_kept(HOST, asked.label)
+            LIBVIRT.remove_instance(HOST, asked.label)
             until(lambda: guest.trouble() != "")
-            LIBVIRT.remove_kept(HOST, asked.label)
+            LIBVIRT.remove_instance(HOST, asked.label)
         told = ask(HOST, others.uri, "list", "--all", "--name")
         assert told.ok and not told.stdout.split()
     assert not processes.labelled(bears(asked.label))
@@ -231,7 +231,8 @@ asked = InstanceRequest(
 )
 with scratch_directory(f"{asked.label}-run"):
     with Libvirt().start(host, Tools(directory=own / "programs"), asked) as guest:
-        print(os.geteuid(), guest.network("eth0")["driver"], len(guest.threads), *Libvirt().kept(host))
+        driver, names = guest.network("eth0")["driver"], Libvirt().instance_names(host)
+        print(os.geteuid(), driver, len(guest.threads), *names)
 """
 
 

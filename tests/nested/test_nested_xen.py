@@ -19,7 +19,7 @@ from tests.nested.parts import Parts
 from nearmetal.environments import Instance, InstanceRequest, Moved, MoveRequest, Unavailable
 from nearmetal.environments.xen.backend import Xen
 from nearmetal.environments.xen.guest import XenInstance
-from nearmetal.environments.xen.leftovers import kept_names, remove_named
+from nearmetal.environments.xen.leftovers import domain_names, remove_named
 from nearmetal.environments.xen.settings import Dom0, XenDisk, XenScheduler, XenSettings, XenType
 from nearmetal.environments.xen.xl import Xl
 from nearmetal.errors import RunError, UnavailableError
@@ -143,12 +143,12 @@ def test_a_pv_guest_is_pinned_weighed_counted_and_moved(dom0: Outer, parts: Part
             (source,) = [s for s in moved.instance.sources if str(s.scope) == "xen.nmguest"]  # type: ignore[attr-defined]
             assert source.read()["disk_reads"] is not None
             # As after a kill -9: found by its name on the dom0 that was noted, and all of it removed.
-            assert label in kept_names(HOST)
+            assert label in domain_names(HOST)
             remove_named(HOST, label)
-            assert xl.find(label) is None and label not in kept_names(HOST)
+            assert xl.find(label) is None and label not in domain_names(HOST)
             assert "has ended" in g.trouble() or not HOST.run(g.command(["true"]), timeout=30).ok
     assert xl.find(label) is None
-    assert label not in kept_names(HOST) and find(label) == ()
+    assert label not in domain_names(HOST) and find(label) == ()
     assert not [f for f in dom0.do("ls", "/var/tmp").split() if f.startswith(LABEL)]
 
 

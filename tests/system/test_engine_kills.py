@@ -29,7 +29,7 @@ from tests.system.engine_runs import (
 )
 
 from nearmetal.host.lock import living_runs
-from nearmetal.run.workers.coordinator import MAX_ATTEMPTS
+from nearmetal.run.workers.block_states import MAX_ATTEMPTS
 
 pytestmark = [pytest.mark.apart]
 __all__ = ["here"]

@@ -22,7 +22,7 @@ from nearmetal.analysis.intervals.looks import look_and_carry, planned_looks, sp
 from nearmetal.analysis.intervals.signed_rank import Walsh
 from nearmetal.analysis.intervals.stratified import NodeRanks, StratifiedSample
 from nearmetal.analysis.nodes.centres import centre_of, sample_of_nodes
-from nearmetal.analysis.nodes.factor import Comparison, Nodes, carried_over_nodes, nodes_of_run
+from nearmetal.analysis.nodes.factor import Nodes, StratifiedBlocks, carried_over_nodes, nodes_of_run
 from nearmetal.analysis.nodes.findings import disagree, node_effect_p
 from nearmetal.analysis.nodes.spread import over_metrics, standing_out
 from nearmetal.api.catalog import catalog
@@ -166,7 +166,7 @@ def test_a_look_before_every_node_has_a_round_is_spent_but_not_carried_on() -> N
     carried = carried_over_nodes(d, range(1, len(owners) + 1), nodes_of(owners), schedule=GROWING, alpha=0.05)
     assert [look.n for look in carried.looks] == [8, 12, 18]
     assert carried.looks[0].low == -math.inf and carried.looks[1].low > -math.inf
-    comparison = Comparison(d, range(1, len(owners) + 1), nodes_of(owners))
+    comparison = StratifiedBlocks(d, range(1, len(owners) + 1), nodes_of(owners))
     levels = spent_levels(GROWING, planned_looks(GROWING, range(1, 23)), 0.05, comparison.level)
     assert levels[0] == pytest.approx(2 / 256), "four rounds on each of two nodes"
     assert 0 < levels[1] <= 0.05 * 0.44 - levels[0]
@@ -177,7 +177,7 @@ def test_the_levels_never_exceed_alpha(owners: list[int], estimand: Estimand) ->
     numbers = range(1, len(owners) + 1)
     if len(set(owners)) == 1:
         estimand = Estimand.ALIKE
-    comparison = Comparison(np.zeros(len(owners)), numbers, nodes_of(owners, estimand))
+    comparison = StratifiedBlocks(np.zeros(len(owners)), numbers, nodes_of(owners, estimand))
     levels = spent_levels(GROWING, planned_looks(GROWING, numbers), 0.05, comparison.level)
     assert sum(levels) <= 0.05 and all(level >= 0 for level in levels)
 
@@ -188,7 +188,7 @@ def test_two_kernels_of_a_node_are_two_strata_and_one_node() -> None:
     assert found is not None
     assert found.strata == ("a (Linux 6.1, CPU)", "a (Linux 6.12, CPU)", "b") and found.names == ("a", "b")
     assert found.states == {"a": "Linux 6.1, CPU; Linux 6.12, CPU", "b": "Linux 6.1, CPU"}
-    comparison = Comparison(np.array([1.0, 3.0, 10.0]), [1, 2, 3], found)
+    comparison = StratifiedBlocks(np.array([1.0, 3.0, 10.0]), [1, 2, 3], found)
     whole = comparison.sample(3)
     assert comparison.replicates == 2 and whole is not None and whole.centre() == 6.0
 

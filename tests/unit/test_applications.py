@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal import plugins
+from nearmetal.api.adhoc.weigh import weigh_study
 from nearmetal.api.catalog import catalog
 from nearmetal.api.studies import study_from
 from nearmetal.api.workload_names import misplaced, named_workloads
@@ -24,7 +25,6 @@ from nearmetal.model.study import (
 )
 from nearmetal.node.machine import Hardware
 from nearmetal.node.survey.programs import place_of, require_programs, runs_mpi
-from nearmetal.run.adhoc.weigh import weigh_study
 from nearmetal.study_file import dump_study, load_text
 from nearmetal.workloads.applications import registry as applications
 from nearmetal.workloads.applications.contract import Invocation, Metric, Needs, Output, Parsed, Place

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import nearmetal
+from nearmetal.api.catalog import catalog
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.model.capabilities import Capabilities
-from nearmetal.model.environments.environment import Environment
-from nearmetal.model.keys import keys_of
+from nearmetal.study_file import json_schema
 
 SOURCE = Path(nearmetal.__file__).parent
 NAMES = frozenset(backend_names())
@@ -92,7 +92,7 @@ def test_every_exception_is_still_needed(place: str) -> None:
 def test_the_documentation_of_a_key_names_the_backends_that_take_it(
     name: str, takes: Callable[[Capabilities], bool]
 ) -> None:
-    (doc,) = (key.doc for f, key in keys_of(Environment) if f.name == name)
+    doc = json_schema(catalog())["$defs"]["Environment"]["properties"][name]["description"]
     (named,) = re.findall(r"\bbackends? ([\w, ]+)", doc)
     takers = {b.name for b in map(get_backend, backend_names()) if takes(b.capabilities)}
     assert set(re.findall(r"\w+", named)) & NAMES == takers

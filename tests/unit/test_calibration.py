@@ -1,10 +1,12 @@
 """A calibration is judged by the planted truth: pure, on simulated records."""
 
 from nearmetal.analysis import analyse
+from nearmetal.api.calibrating import Calibration
+from nearmetal.cli.measure.calibrate import table
 from nearmetal.model.change import replace
 from nearmetal.model.study import Arm, Better, Environment, KernelWorkload, Limits, Mode, Placement, Study
 from nearmetal.plan import make_plan
-from nearmetal.run.calibration import judge, likely_misses, planted_overhead, table
+from nearmetal.run.calibration import judge, likely_misses, planted_overhead
 from nearmetal.studies import builtin
 from nearmetal.study_file import load_text
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
@@ -42,7 +44,8 @@ def found(overheads: dict[str, float]) -> dict[str, bool]:
     spread = Spread(block=0.02, shared=0.01, instance=0.005, run=0.005)
     records = simulate(asked, plan, metrics=[METRIC], overheads=overheads, spread=spread)
     checks = judge(asked, analyse(asked, plan, records), Mode.SLICES)
-    assert len(table(checks, 0.05).splitlines()) == len(checks) + 2
+    made = Calibration(checks=tuple(checks), confidence=0.95, directories=(), unchecked=())
+    assert len(table(made).splitlines()) == len(checks) + 2
     return {c.environment: c.passed for c in checks}
 
 

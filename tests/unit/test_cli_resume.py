@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.test_report_summary import program
 
+from nearmetal.api import measuring as api_measuring
 from nearmetal.api.measuring import bounded, no_more_rounds
 from nearmetal.api.results import Results
 from nearmetal.cli.measure import measuring
@@ -68,7 +69,7 @@ def test_a_reader_that_has_gone_leaves_a_complete_directory(monkeypatch: pytest.
 
     monkeypatch.setattr(measuring, "analysed", lambda directory, quiet: results())
     monkeypatch.setattr(measuring, "print_result", nobody_reads)
-    monkeypatch.setattr(measuring, "write_report", lambda found: done.append("report"))
+    monkeypatch.setattr(api_measuring, "write_report", lambda found: done.append("report"))
     directory = SimpleNamespace(path=Path("a"), close=lambda: done.append("closed"))
     outcome = cast(Any, SimpleNamespace(directory=directory, interrupted=False, stopped="it is over"))
     with pytest.raises(BrokenPipeError):

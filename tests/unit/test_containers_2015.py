@@ -62,7 +62,7 @@ def series(
     offer = MachineOffer(
         cpus=tuple(range(cpus)),
         cores=cpus,
-        stand_ins={
+        substitutes={
             "lxc": Substitute(backend="namespaces"),
             "qemu": Substitute(backend="qemu", own_kernel=True),
         },

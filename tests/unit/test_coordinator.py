@@ -16,7 +16,8 @@ from nearmetal.model.study import Better, Design, Environment, EventSubject, Pla
 from nearmetal.node.progress import Silent
 from nearmetal.plan import SlicePlanner, make_plan
 from nearmetal.records import ResultsDirectory, node_state, node_states
-from nearmetal.run.workers.coordinator import MAX_ATTEMPTS, Coordinator
+from nearmetal.run.workers.block_states import MAX_ATTEMPTS
+from nearmetal.run.workers.coordinator import Coordinator
 from nearmetal.study_file import dump_study
 from nearmetal.subjects.start_stop import START
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate

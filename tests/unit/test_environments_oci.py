@@ -175,16 +175,16 @@ class Keeper:
     def __init__(self) -> None:
         self.names = ["nearmetal-0a1b2c-0", "mine", "nearmetal-0a1b2c"]
 
-    def kept(self, host: Host) -> tuple[str, ...]:
+    def instance_names(self, host: Host) -> tuple[str, ...]:
         return tuple(self.names)
 
-    def remove_kept(self, host: Host, name: str) -> None:
+    def remove_instance(self, host: Host, name: str) -> None:
         self.names.remove(name)
 
 
 def test_only_labels_of_ours_are_taken_from_a_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = Keeper()
-    monkeypatch.setattr(leftovers, "_keepers", lambda: (keeper,))
+    monkeypatch.setattr(leftovers, "_managers", lambda: (keeper,))
     monkeypatch.setattr(leftovers, "find", lambda prefix, spare: ())
     found = leftovers.find_all(LocalHost())
     assert [(i.kind, i.name, i.detail) for i in found] == [
@@ -198,10 +198,10 @@ def test_only_labels_of_ours_are_taken_from_a_daemon(monkeypatch: pytest.MonkeyP
 
 def test_quiet_search_reads_notes_instead_of_asking_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     class Quiet(Keeper):
-        def kept_noted(self, host: Host) -> tuple[str, ...]:
+        def recorded_instances(self, host: Host) -> tuple[str, ...]:
             return ("nearmetal-0a1b2d",)
 
-    monkeypatch.setattr(leftovers, "_keepers", lambda: (Keeper(), Quiet()))
+    monkeypatch.setattr(leftovers, "_managers", lambda: (Keeper(), Quiet()))
     monkeypatch.setattr(leftovers, "find", lambda prefix, spare: ())
     both = ["nearmetal-0a1b2c-0", "nearmetal-0a1b2c"]
     assert [i.name for i in leftovers.find_all(LocalHost())] == both * 2

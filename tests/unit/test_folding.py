@@ -35,7 +35,7 @@ from nearmetal.model.study import (
 from nearmetal.plan import make_plan
 from nearmetal.records import ResultsDirectory, Trials
 from nearmetal.records.codec import from_line, to_line
-from nearmetal.run import folding, kept_pieces
+from nearmetal.run import folding, piece_cache
 from nearmetal.study_file import dump_study
 from nearmetal.subjects.start_stop import START
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
@@ -270,8 +270,8 @@ def test_kept_pieces_are_never_wrong(
 
 
 def test_the_cache_of_pieces_stays_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(kept_pieces, "MOST_BYTES", 250)
-    kept = kept_pieces.KeptPieces(directory=tmp_path, request="")
+    monkeypatch.setattr(piece_cache, "MOST_BYTES", 250)
+    kept = piece_cache.PieceCache(directory=tmp_path, request="")
     for age, name in enumerate("abcd"):
         (tmp_path / name).write_bytes(bytes(100))
         os.utime(tmp_path / name, (1000 - age, 1000 - age))

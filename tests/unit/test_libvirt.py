@@ -27,9 +27,9 @@ from nearmetal.environments.libvirt.daemon import (
     ask,
     destroy,
     destroy_domain,
+    domain_names,
     find_virsh_message,
     has_failed,
-    kept_domains,
     place_name,
     reached,
     usual_uri,
@@ -271,7 +271,7 @@ def test_domains_of_every_daemon_that_was_noted_are_found_and_destroyed(state: P
     host = FakeHost(
         commands={mine: f"{NAME}\nweb\n\n", tuple(usual): said(usual, "error: no\n"), end: ""}, programs=have
     )
-    assert kept_domains(host) == (NAME, "web")
+    assert domain_names(host) == (NAME, "web")
     destroy_domain(host, NAME)
     assert host.calls[-1] == end
     for words in (
@@ -284,17 +284,17 @@ def test_domains_of_every_daemon_that_was_noted_are_found_and_destroyed(state: P
         destroy(
             FakeHost(commands={end: said([*end], "error: Failed to destroy\nerror: denied\n")}), noted, NAME
         )
-    assert kept_domains(FakeHost(missing=("virsh",))) == ()
+    assert domain_names(FakeHost(missing=("virsh",))) == ()
     assert not ask(host, SYSTEM, "list", "--all", "--name").ok
 
 
 def test_a_run_asks_no_daemon_that_was_not_noted(state: Path) -> None:
     host = FakeHost()
-    assert kept_domains(host, noted=True) == () and not host.calls
+    assert domain_names(host, noted=True) == () and not host.calls
     (state / "libvirt").write_text(SESSION)
     mine = tuple(virsh_argv(SESSION, ["list", "--all", "--name"]))
     host = FakeHost(commands={mine: f"{NAME}\n"}, programs={"virsh": "/usr/bin/virsh"})
-    assert Libvirt().kept_noted(host) == (NAME,) and host.calls == [mine]
+    assert Libvirt().recorded_instances(host) == (NAME,) and host.calls == [mine]
 
 
 def test_a_note_that_is_not_ours_is_not_believed(
@@ -311,7 +311,7 @@ def test_a_note_that_is_not_ours_is_not_believed(
         "",
     ):
         note.write_text(bad)
-        assert kept_domains(FakeHost(), noted=True) == ()
+        assert domain_names(FakeHost(), noted=True) == ()
     note.write_text(SESSION)
     assert tuple(runtime.own_notes("libvirt")) == (SESSION,)
     theirs = tmp_path / "nearmetal-aaaaaa-state"

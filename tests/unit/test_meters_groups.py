@@ -23,7 +23,7 @@ def bare_node() -> Any:
     return SimpleNamespace(
         machine=SimpleNamespace(host=host),
         launcher_groups={},
-        kept={},
+        accounting={},
         energy=None,
         real=NodeSet(),
         files=CounterFiles(host, node_paths(host), held=False),

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from nearmetal import api
+from nearmetal.api.adhoc.weigh_lifecycle import lifecycle_study
 from nearmetal.api.catalog import catalog
 from nearmetal.api.estimates import able
 from nearmetal.api.measuring import WeighRequest, WeighSettings, weighed
@@ -23,7 +24,6 @@ from nearmetal.lifecycle import Method
 from nearmetal.model.record import JsonValue
 from nearmetal.model.study import Attachment, Environment, EventSubject, Load, Study
 from nearmetal.report.tables.answer import absent_environments
-from nearmetal.run.adhoc.weigh_lifecycle import lifecycle_study
 from nearmetal.study_file import load_study, load_text
 from nearmetal.subjects import checkpoint
 from nearmetal.subjects.migrate import MIGRATE, Migrate

@@ -53,7 +53,7 @@ def series(cpus: int, *, scale: Scale = Scale.SMALL, card: bool = False, rdma: b
     offer = MachineOffer(
         cpus=tuple(range(cpus)),
         cores=cpus,
-        stand_ins={
+        substitutes={
             "qemu": Substitute(backend="qemu", own_kernel=True),
             "runc": Substitute(backend="runc"),
         },
@@ -193,7 +193,7 @@ def test_a_machine_without_guests_still_moves_processes() -> None:
     offer = MachineOffer(
         cpus=(0, 1),
         cores=2,
-        stand_ins={
+        substitutes={
             "qemu": Substitute(backend=None, reason="no QEMU", remedy="install it"),
             "runc": Substitute(backend="runc"),
         },

@@ -22,11 +22,12 @@ SELECTS = "the study's workloads of one class, for callers that read its fields"
 SWITCHES = {
     "analysis/causes/suggestions.py": (1, FIELDS),
     "analysis/roofs.py": (1, FIELDS),
+    "api/adhoc/weigh.py": (2, FIELDS),
+    "api/studies.py": (1, FIELDS),
     "model/study.py": (4, SELECTS),
     "model/sweep.py": (3, FIELDS),
     "node/survey/programs.py": (1, "only the application itself knows whether mpirun starts it"),
     "report/tables/floors.py": (1, "the kernels know their kind of work, and the model does not know them"),
-    "run/adhoc/weigh.py": (3, FIELDS),
     "study_file": (11, "each class has keys of its own"),
 }
 

@@ -62,7 +62,7 @@ def series(
     offer = MachineOffer(
         cpus=tuple(range(cores)),
         cores=cores,
-        stand_ins={"xen": stand_in},
+        substitutes={"xen": stand_in},
         devices=devices,
         own_kernel=lambda backend: backend in VIRTUAL,
     )
@@ -289,7 +289,7 @@ def test_a_claim_on_an_image_that_is_not_imported_says_so() -> None:
     by_hand = replace(of.head.narrow, imports={"debian-ocean": "import it"})
     made = narrow(
         replace(of, head=replace(of.head, narrow=by_hand)),
-        MachineOffer(cpus=(0, 1), cores=2, stand_ins={"xen": QEMU}, own_kernel=lambda b: b in VIRTUAL),
+        MachineOffer(cpus=(0, 1), cores=2, substitutes={"xen": QEMU}, own_kernel=lambda b: b in VIRTUAL),
         seed=7,
         max_time=900.0,
     )
@@ -406,11 +406,11 @@ def host(*, xl: bool = False, flags: str = NO_VIRTUALISATION) -> FakeHost:
 
 def test_a_plan_assumes_what_the_machine_shows_and_starts_nothing() -> None:
     offer = offer_planned(files(), host(), None)
-    assert offer.stand_ins["xen"].backend == "qemu"
-    assert offer.stand_ins["xen"].notes[1] == "Not by xen: no xl: this machine is no dom0."
+    assert offer.substitutes["xen"].backend == "qemu"
+    assert offer.substitutes["xen"].notes[1] == "Not by xen: no xl: this machine is no dom0."
     dom0 = offer_planned(files(), host(xl=True), None)
-    assert dom0.stand_ins["xen"].backend == "xen"
-    assert "else by qemu" in dom0.stand_ins["xen"].notes[0]
+    assert dom0.substitutes["xen"].backend == "xen"
+    assert "else by qemu" in dom0.substitutes["xen"].notes[0]
 
 
 def test_a_plan_takes_guests_without_virtualisation_for_emulated() -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.unit.test_next_block import STUDY
 
 from nearmetal.api.engines import serve_here
+from nearmetal.api.measuring import order as requested
 from nearmetal.errors import DiskFullError, RecordsError
 from nearmetal.model.change import replace
 from nearmetal.model.plan import NextBlock
@@ -21,7 +22,6 @@ from nearmetal.node.progress import Silent
 from nearmetal.plan import make_block
 from nearmetal.records import Claims, ClaimState, NewTrials, Orders, ResultsDirectory, claimed_attempts
 from nearmetal.run.decide import Verifications, next_block
-from nearmetal.run.workers.serving import Terms
 from nearmetal.testing.simulate import PLAIN
 
 
@@ -220,8 +220,8 @@ def test_a_worker_refuses_what_another_user_wrote(
     directory.freeze(seed=1, arms=("a",), provenance={})
     of_another_user(monkeypatch, name)
     with pytest.raises(RecordsError, match=r"another user .*, and it says what is executed"):
-        terms = Terms(until=None, inside=False, command="nearmetal run-block", started=0.0, lease=60.0)
-        serve_here(directory, terms, lambda done: None, Silent())
+        own = requested(tmp_path, "nearmetal run-block", 0.0, force=False)
+        serve_here(directory, own, lambda done: None, Silent())
     assert not (directory.path / "present").exists(), "nothing was begun"
 
 

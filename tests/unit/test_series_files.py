@@ -104,8 +104,8 @@ def read(here: Path) -> SeriesFiles:
 
 
 def offer(cores: int = 2) -> MachineOffer:
-    stand_ins = {"lxc": Substitute(backend="namespaces")}
-    return MachineOffer(cpus=tuple(range(cores)), cores=cores, stand_ins=stand_ins)
+    substitutes = {"lxc": Substitute(backend="namespaces")}
+    return MachineOffer(cpus=tuple(range(cores)), cores=cores, substitutes=substitutes)
 
 
 def test_a_series_of_the_users_own_is_read_and_narrowed(tmp_path: Path) -> None:
@@ -384,7 +384,7 @@ def test_every_part_and_claim_of_a_built_in_study_has_its_arms(name: str, scale:
     first = {b: Substitute(backend=p[0], own_kernel=True) for b, p in files.head.narrow.backends.items()}
     here = replace(
         offer(cores),
-        stand_ins=first,
+        substitutes=first,
         own_kernel=lambda backend: backend != "native",
     )
     series = narrow(files, here, seed=1, max_time=60.0)
@@ -438,7 +438,7 @@ def test_what_cannot_be_built_is_left_out_with_reason_and_remedy(tmp_path: Path)
 def test_parts_without_a_backend_are_absent_and_a_series_without_parts_does_not_run(tmp_path: Path) -> None:
     files = read(written(tmp_path))
     nothing = Substitute(backend=None, reason="no lxc-start", remedy="apt install lxc")
-    none = replace(offer(), stand_ins={"lxc": nothing})
+    none = replace(offer(), substitutes={"lxc": nothing})
     cpu = narrow(files, none, seed=1, max_time=1.0).parts[0]
     assert cpu.study is None and cpu.absent == "no lxc-start"
     assert cpu.left_out == (Omission(what="box", reason="no lxc-start", remedy="apt install lxc"),)

@@ -288,7 +288,7 @@ def test_an_older_series_without_left_out_and_figures_is_still_read(tmp_path: Pa
 def test_another_backend_needs_a_list_in_the_series_file(tmp_path: Path) -> None:
     host = FakeHost(absent=("/sys/*", "/proc/*"), cpus=(0, 1))
     files = read(written(tmp_path, ("series.yaml", "  backends: {lxc: [lxc, namespaces]}\n", "")))
-    assert offer_planned(files, host, None).stand_ins == {}
+    assert offer_planned(files, host, None).substitutes == {}
     with pytest.raises(UsageError, match="mine has no list of backends"):
         offer_planned(files, host, "namespaces")
 

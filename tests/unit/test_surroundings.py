@@ -16,7 +16,7 @@ from nearmetal.api.move_locks import only_one, only_one_of
 from nearmetal.environments.external import (
     Answer,
     Finding,
-    Machine,
+    MachineProperties,
     compare,
     describe,
     read_by_command,
@@ -105,7 +105,7 @@ SOURCE: Mapping[str, JsonValue] = {
     "files": {"/bin/it": [70, "0a"], "/etc/cache": [9, ""]},
     "addresses": [],
 }
-ALIKE = Machine(
+ALIKE = MachineProperties(
     kernel="6.12.48-1",
     architecture="x86_64",
     flags=frozenset({"avx2", "fpu", "pti", "sse2", "vmx"}),

@@ -8,6 +8,7 @@ import pytest
 from tests.golden import sample_analysis as sample
 
 from nearmetal.analysis.causes.suggestions import REMEDIES, suggest
+from nearmetal.api.adhoc.try_change import answer, chosen, triable, try_study
 from nearmetal.api.catalog import catalog
 from nearmetal.errors import UsageError
 from nearmetal.model.result import Analysis, Attribution, Cell, Change, Suggestion, Verdict
@@ -26,7 +27,6 @@ from nearmetal.model.study import (
     Transport,
 )
 from nearmetal.report.tables.cells import cause_text, next_steps
-from nearmetal.run.adhoc.try_change import answer, chosen, triable, try_study
 from nearmetal.study_file import dump_study, load_text
 
 PLACE = Placement(name="one", instances=1, tasks=2, pinning=Pinning.INSTANCE)

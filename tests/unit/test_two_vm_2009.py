@@ -71,7 +71,7 @@ def offer(cpus: tuple[int, ...], backend: str, own: BackendSettings | None = Non
     return MachineOffer(
         cpus=cpus,
         cores=len(cpus),
-        stand_ins={"qemu": Substitute(backend=backend, own_kernel=backend in virtual, settings=own)},
+        substitutes={"qemu": Substitute(backend=backend, own_kernel=backend in virtual, settings=own)},
         programs=frozenset({"lmp"}),
         own_kernel=lambda name: name in virtual,
     )

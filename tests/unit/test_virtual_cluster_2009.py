@@ -54,7 +54,7 @@ def series(cpus: int = 2, scale: Scale = Scale.SMALL) -> Series:
     found = find_series(NAME)
     assert found is not None
     offer = MachineOffer(
-        cpus=tuple(range(cpus)), cores=cpus, stand_ins={"qemu": Substitute(backend="qemu", own_kernel=True)}
+        cpus=tuple(range(cpus)), cores=cpus, substitutes={"qemu": Substitute(backend="qemu", own_kernel=True)}
     )
     return narrow(read_series(found, scale=scale, seed=7), offer, seed=7, max_time=3600.0)
 

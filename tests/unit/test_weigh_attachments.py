@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from nearmetal.api.adhoc.weigh import weigh_study, with_time_limit
 from nearmetal.api.workload_names import named_attachments
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import UsageError
 from nearmetal.model.study import Attachment, CommandWorkload, KernelWorkload, StorageKind, Study, Transport
-from nearmetal.run.adhoc.weigh import weigh_study, with_time_limit
 
 PINGPONG = KernelWorkload(name="pingpong", kernel="pingpong", params={})
 

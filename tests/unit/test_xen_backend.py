@@ -23,7 +23,7 @@ from nearmetal.environments.xen.config import DomainConfig, DomainDisk, Interfac
 from nearmetal.environments.xen.counters import HypervisorSource
 from nearmetal.environments.xen.disk import disks_made
 from nearmetal.environments.xen.dom0 import Dom0Access, Noted
-from nearmetal.environments.xen.leftovers import kept_names
+from nearmetal.environments.xen.leftovers import domain_names
 from nearmetal.environments.xen.line import line_of
 from nearmetal.environments.xen.settings import Dom0, XenDisk, XenDiskKind, XenScheduler, XenSettings, XenType
 from nearmetal.environments.xen.xl import XenFacts, Xl
@@ -297,7 +297,7 @@ def test_a_machine_that_is_no_dom0_keeps_nothing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         xen_leftovers, "noted", lambda: ()
     )  # other runs of this user may have guests elsewhere
-    assert kept_names(FakeHost(missing=("xl",))) == ()
+    assert domain_names(FakeHost(missing=("xl",))) == ()
 
 
 def test_words_for_another_machine_are_quoted() -> None:

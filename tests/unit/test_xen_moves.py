@@ -366,11 +366,11 @@ def test_domains_that_a_killed_run_was_moving_are_found_and_removed(
     here = Noted(dom0=None, disks=str(place.directory / "disks"))
     monkeypatch.setattr(xen_leftovers, "_places", lambda _: (here,))
     monkeypatch.setattr(xen_leftovers, "visited", lambda *_: nullcontext(Dom0()))
-    assert Xen().kept(Dom0()) == (HERE, THERE)
+    assert Xen().instance_names(Dom0()) == (HERE, THERE)
     for name in (HERE, THERE):
-        Xen().remove_kept(Dom0(), name)
+        Xen().remove_instance(Dom0(), name)
     assert place.states() == {"someone": "--p---"} and place.left() == []
-    assert Xen().kept(Dom0()) == ()
+    assert Xen().instance_names(Dom0()) == ()
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from .intervals.mean import anytime_mean
 from .intervals.multiplicity import e_bh, holm, smallest_alpha
 from .intervals.quantiles import median_interval, quantiles
 from .intervals.sign import sign_interval
-from .nodes.factor import Comparison, Nodes, carried_over_nodes
+from .nodes.factor import Nodes, StratifiedBlocks, carried_over_nodes
 from .nodes.findings import qualified, with_estimates
 from .verdict import disagreement, share_of, smallest_material
 
@@ -183,7 +183,7 @@ def _p_value(paired: Paired, schedule: Schedule, cell: Cell, least: int, nodes: 
             margin=cell.margin,
             verdict=cell.verdict,
             numbers=blocks.tolist(),
-            sample_at=None if nodes is None else Comparison(d, blocks.tolist(), nodes).sample,
+            sample_at=None if nodes is None else StratifiedBlocks(d, blocks.tolist(), nodes).sample,
         )
         for d, blocks in samples
     ]

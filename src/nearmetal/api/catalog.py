@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..environments.registry import backend_names
+from ..environments.registry import backend_names as backend_names
 from ..host import LocalHost
 from ..images import no_image, require_image
 from ..model.environments.image import HOST
 from ..model.study import KernelWorkload, Study
+from ..studies import names, series_names
 from ..study_file import COMMAND, Catalog
+from ..workloads.applications.registry import application_names
 from ..workloads.kernels.registry import kernel, kernel_names, metrics, parameters
 from .workload_names import known_applications, type_of
 
@@ -33,6 +35,16 @@ def catalog() -> Catalog:
         applications=known_applications(),
         no_image=_no_image,
     )
+
+
+def known_names() -> dict[str, tuple[str, ...]]:
+    """Return what a command or a study file may name: studies, backends, kernels and applications."""
+    return {
+        "studies": (*names(), *series_names()),
+        "environments": backend_names(),
+        "kernels": kernel_names(),
+        "applications": application_names(),
+    }
 
 
 def _no_image(name: str, own: Mapping[str, ImageDefinition], file: str) -> str | None:

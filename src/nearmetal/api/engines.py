@@ -6,14 +6,17 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..engines import Engine, Job, NamesNodes, State, load_engine
+from ..engines import Engine, Job, NamesNodes, engine_names, load_engine, parse_options
+from ..engines import State as State
 from ..errors import RecordsError, RunError, UnavailableError, UsageError
 from ..host import LocalHost
+from ..host.cgroups import inside_own_group
 from ..model.record import section
 from ..model.study import Study
 from ..records import Orders, ResultsDirectory
@@ -22,16 +25,17 @@ from ..records.disk import resume_line, store_file
 from ..records.json_files import json_object
 from ..study_file import load_text
 from .measuring import bounded, machine_for
-from .nodes import nearmetal_here
+from .nodes import nearmetal_here, node_options
 from .results import frozen_study
+from .studies import Note, ignore, study_text
 
 if TYPE_CHECKING:
+    from ..model.plan import NextBlock
     from ..node.machine import Machine
     from ..node.progress import Progress
     from ..run.present import Present
     from ..run.run import Order, Outcome
-    from ..run.workers.serving import Terms
-    from ..run.workers.worker import BlockRun
+    from ..run.workers.worker import BlockRun as BlockRun
 
 SUBMITTED, LOGS = "engine.json", "workers"
 """Names in a results directory: the file about the submitted workers, and the directory of their output."""
@@ -69,6 +73,50 @@ class Fleet:
         return engine.nodes(self.options)[: self.workers] if isinstance(engine, NamesNodes) else ()
 
 
+def requested_fleet(
+    engine: str | None,
+    *,
+    workers: int | None = None,
+    nodes: str | None = None,
+    options: Sequence[str] = (),
+    lease: float | None = None,
+    note: Note = ignore,
+) -> Fleet | None:
+    """Return the workers that a user requests; None without an engine.
+
+    workers: their number; None for one, or one on each node of the inventory.
+    nodes: source of an inventory; None if the engine or its options choose the nodes.
+    options: options of the engine, each as KEY=VALUE.
+    lease: None for LEASE.
+    note: called with notes on the inventory.
+
+    Raises UsageError for an unknown engine or option, for settings without an engine, and for an inventory
+    with an engine that chooses the nodes itself. Errors of inventory.load_inventory() are passed on.
+    """
+    if engine is None:
+        if (workers or 1) > 1 or options or nodes is not None or lease is not None:
+            raise UsageError(
+                "--workers, --nodes, --engine-option and --lease need an engine",
+                remedy=f"--engine, one of: {', '.join(engine_names())}",
+            )
+        return None
+    loaded = load_engine(engine)
+    known = parse_options(engine, loaded, options)
+    if nodes is not None:
+        if not isinstance(loaded, NamesNodes):
+            raise UsageError(
+                f"--nodes: engine {engine} chooses the nodes itself",
+                remedy="--engine ssh, or its own options: --engine-option extra='…'",
+            )
+        if "hosts" in known:
+            raise UsageError(
+                "--nodes and --engine-option hosts= both name the nodes", remedy="give one of them"
+            )
+        known = {**node_options(nodes, note), **known}
+        workers = workers or len(loaded.nodes(known))
+    return Fleet(engine=engine, workers=workers or 1, options=known, lease=lease or LEASE)
+
+
 def run_by_engine(
     study: Study,
     order: Order,
@@ -98,7 +146,7 @@ def run_by_engine(
         )
     if directory is None:
         ResultsDirectory.check_parent(order.parent)
-        directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
+        directory = ResultsDirectory.create(order.parent, study.name, study_yaml=study_text(study))
     else:
         directory.reopen()
     engine, host = load_engine(fleet.engine), LocalHost()
@@ -282,17 +330,37 @@ def cancel_workers(directory: ResultsDirectory) -> int:
 
 
 def serve_here(
-    directory: ResultsDirectory, terms: Terms, done: Callable[[BlockRun], None], progress: Progress
+    directory: ResultsDirectory,
+    order: Order,
+    done: Callable[[BlockRun], None],
+    progress: Progress,
+    *,
+    seconds: float | None = None,
+    lease: float | None = None,
+    node: str = "",
+    inside: bool = False,
 ) -> None:
     """Run the blocks that a coordinator orders, on this machine. If the compiled programs cannot be built
     here, those of another node are used.
 
     done: called after each block.
+    seconds: time from now until the worker must have ended; None for no limit.
+    lease: None for LEASE.
+    node, inside: see run.workers.serving.Terms.
 
     Raises the errors of machine_for(), and of require_own_plan() and serve() in run.workers.serving.
     """
-    from ..run.workers.serving import TOOLS, await_plan, require_own_plan, serve, taking_part
+    from ..run.workers.serving import TOOLS, Terms, await_plan, require_own_plan, serve, taking_part
 
+    terms = Terms(
+        until=None if seconds is None else time.monotonic() + seconds,
+        inside=inside,
+        command=order.command,
+        started=order.started,
+        lease=lease or LEASE,
+        node=node,
+        force=order.force,
+    )
     require_own_plan(directory)
     if directory.frozen:
         study = frozen_study(directory)
@@ -312,3 +380,41 @@ def serve_here(
             require_own_plan(directory)
             machine, study = prepared()
         serve(machine, study, directory, terms, label, done, progress)
+
+
+def block_orders(directory: ResultsDirectory, study: Study, numbers: Sequence[int]) -> list[NextBlock]:
+    """Return an order for the next attempt at each of these blocks of a run; see worker.whole_blocks().
+
+    Raises UsageError if a number is repeated.
+    """
+    from ..run.workers.worker import whole_blocks
+
+    if len(set(numbers)) < len(numbers):
+        raise UsageError("a round is named twice")
+    return whole_blocks(study, directory, numbers)
+
+
+def run_blocks_here(
+    directory: ResultsDirectory,
+    study: Study,
+    order: Order,
+    blocks: Iterable[NextBlock],
+    done: Callable[[BlockRun], None],
+    progress: Progress,
+    *,
+    inside: bool = False,
+) -> None:
+    """Run blocks of a run on this machine.
+
+    done: called after each block.
+    inside: make control groups only below that of this process.
+
+    Raises the errors of worker.run_orders() and machine_for().
+    """
+    from ..run.workers.worker import run_orders
+
+    with inside_own_group() if inside else nullcontext():
+        machine, study = machine_for(study, progress)
+        run_orders(
+            machine, study, directory, blocks, done, progress, command=order.command, force=order.force
+        )

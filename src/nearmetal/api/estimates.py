@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import count, islice
 
 from ..environments.registry import get_backend
 from ..host import LocalHost
-from ..model.plan import Schedule
+from ..model.plan import GROWING, Block, Schedule
 from ..model.study import Study
 from ..node.survey.accelerator import foreseen_accelerators
-from ..plan import make_block
+from ..plan import looks_over_sets, make_block
 from ..records import ResultsDirectory, completed_blocks
-from ..run.estimate import PREPARATION, RunEstimate, estimate
-from ..run.kept_costs import kept_costs
+from ..run.budget import LONGER as LONGER
+from ..run.budget import no_verdict, too_short, two_looks
+from ..run.cost_cache import stored_costs
+from ..run.estimate import PREPARATION, estimate
+from ..run.estimate import RunEstimate as RunEstimate
+from ..run.run import left_out_lines
 from ..subjects.registry import without_unable
 from .results import analysed
+
+SHOWN = 3
+"""Maximum number of blocks of a preview if no number is requested."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +67,77 @@ def able(study: Study) -> tuple[Study, dict[str, str]]:
     return without_unable(study, {e.backend: get_backend(e.backend) for e in study.environments})
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlanPreview:
+    """A study as a run would begin, or go on, with it.
+
+    study: without what its environments cannot run on any machine.
+    unable: the reasons for that, by name of the environment.
+    estimate: how long it takes.
+    blocks: the next blocks.
+    short: a note if the time budget is too short for verdicts; None if it is long enough.
+    notes: all notes for the user, `short` among them.
+    """
+
+    study: Study
+    unable: dict[str, str]
+    estimate: RunEstimate
+    blocks: tuple[Block, ...]
+    short: str | None
+    notes: tuple[str, ...]
+
+
+def previewed(
+    study: Study, *, blocks: int | None = None, begun: Begun | None = None, longer: str = LONGER
+) -> PlanPreview:
+    """Return how a run of a study would begin, or go on. Nothing is started.
+
+    blocks: number of blocks in the result; None for at most SHOWN.
+    begun: the state of the run that is to be resumed; None for a new run.
+    longer: the option that gives a longer time budget, for a note.
+    """
+    study, unable = able(study)
+    guess = estimated(study, begun)
+    schedule, done = _foreseen_schedule(study), frozenset[int]()
+    if begun is not None:
+        schedule, done = begun.schedule, begun.done
+    short = too_short(
+        study,
+        schedule,
+        spent=guess.rehearsal_seconds,
+        done=len(done),
+        block_seconds=guess.mean_seconds(two_looks(study, schedule)[1]),
+        longer=longer,
+    )
+    notes = (short, no_verdict(study, schedule), *left_out_lines(study, unable), *study.risks)
+    numbers = islice((n for n in count(1) if n not in done), blocks or min(SHOWN, guess.blocks))
+    return PlanPreview(
+        study=study,
+        unable=unable,
+        estimate=guess,
+        blocks=tuple(make_block(study, n) for n in numbers),
+        short=short,
+        notes=tuple(filter(None, notes)),
+    )
+
+
+def _foreseen_schedule(study: Study) -> Schedule:
+    """Return the schedule of the analyses of a new run.
+
+    If machines are drawn from a whole inventory, their number is unknown, because the inventory is not read
+    here. The usual schedule is then returned.
+    """
+    nodes = study.design.nodes
+    return GROWING if nodes is None or not nodes.names else looks_over_sets(study, len(nodes.names))
+
+
 def estimated(study: Study, begun: Begun | None) -> RunEstimate:
     """Return the estimate of a run.
 
     begun: the state of a run that is to be resumed. Its remaining blocks are then estimated, from the
         duration of those that were measured.
     """
-    guess = estimate(study, kept_costs(study, LocalHost()))
+    guess = estimate(study, stored_costs(study, LocalHost()))
     if begun is None:
         return guess
     seconds = begun.block_seconds or guess.block_seconds

@@ -27,7 +27,7 @@ from ..study_file.environments.images import load_definition
 from .studies import Note, ignore
 
 if TYPE_CHECKING:
-    from ..images import Image
+    from ..images import Image as Image
     from ..model.environments.image import ImageDefinition
     from ..model.study import Study
 

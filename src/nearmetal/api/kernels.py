@@ -18,6 +18,7 @@ from .workload_names import read_values
 if TYPE_CHECKING:
     from ..node.progress import Progress
     from ..run.kernel_run import KernelResult
+    from ..run.kernel_run import ProfiledRank as ProfiledRank
 
 __all__ = ["CLASSES", "kernel_names", "run_kernel"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time as clock
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -18,7 +18,7 @@ from ..model.study import Mpi, Study
 from ..node.progress import Silent
 from ..records import ResultsDirectory
 from .catalog import catalog, require_images
-from .results import Results, frozen_study, load, write_report
+from .results import Analyse, Results, analysed, frozen_study, write_report
 from .studies import draw_seed, study_from, study_text
 from .workload_names import (
     misplaced,
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from ..node.machine import Machine
     from ..node.progress import Progress
     from ..records import ResultsDirectory
-    from ..run.decide import Stop
-    from ..run.run import Order, Outcome
+    from ..run.decide import Stop as Stop
+    from ..run.run import Order as Order
+    from ..run.run import Outcome as Outcome
 
 
 def run(
@@ -68,9 +69,8 @@ def run(
     elif seed is not None:
         study = replace(study, design=replace(study.design, seed=seed))
     study = within(study, time)
-    order = _order(results, study_text(study), "run", force=force)
-    outcome = measured(study, order, _shown(progress), max_blocks=max_blocks)
-    return _results(outcome)
+    own = order(results, "nearmetal.api.run", clock.time(), force=force)
+    return complete_run(measured(study, own, _shown(progress), max_blocks=max_blocks))
 
 
 def resume(
@@ -84,8 +84,8 @@ def resume(
     """Resume the run of a results directory. See run() for the arguments and errors."""
     found = ResultsDirectory.open(Path(directory))
     study = within(frozen_study(found), time)
-    order = _order(found.path.parent, found.study_yaml, "resume", force=force)
-    return _results(resumed(study, found, order, _shown(progress), max_blocks=max_blocks))
+    own = order(found.path.parent, "nearmetal.api.resume", clock.time(), force=force)
+    return complete_run(resumed(study, found, own, _shown(progress), max_blocks=max_blocks))
 
 
 def weigh(
@@ -176,7 +176,7 @@ def weighed(request: WeighRequest) -> Study:
 
 
 def _workloads(request: WeighRequest) -> Study:
-    from ..run.adhoc.weigh import weigh_study, with_time_limit
+    from .adhoc.weigh import weigh_study, with_time_limit
 
     if request.methods or request.memory is not None:
         name = "--methods" if request.methods else "--memory"
@@ -201,7 +201,7 @@ def _workloads(request: WeighRequest) -> Study:
 
 
 def _lifecycle(request: WeighRequest) -> Study:
-    from ..run.adhoc.weigh_lifecycle import lifecycle_study
+    from .adhoc.weigh_lifecycle import lifecycle_study
 
     given = {"workloads": request.workloads, "a command": request.command, "ranks": request.ranks}
     given |= {"instances": request.instances, "attachments": request.attachments, "mpi": request.mpi}
@@ -345,11 +345,14 @@ def bounded(study: Study, max_blocks: int | None) -> Study:
     return replace(study, design=replace(study.design, max_blocks=max_blocks))
 
 
-def _order(results: Path, text: str, function: str, *, force: bool) -> Order:
+def order(results: Path, command: str, started: float, *, force: bool, overrun: bool = False) -> Order:
+    """Return the user's request, apart from the study. See run.run.Order for the arguments.
+
+    results: parent of the new results directory.
+    """
     from ..run.run import Order
 
-    command = f"nearmetal.api.{function}"
-    return Order(parent=results, text=text, command=command, started=clock.time(), force=force)
+    return Order(parent=results, command=command, started=started, force=force, overrun=overrun)
 
 
 def within(study: Study, time: float | None) -> Study:
@@ -361,15 +364,21 @@ def _shown(progress: Progress | None) -> Progress:
     return progress or Silent()
 
 
-def _results(outcome: Outcome) -> Results:
-    """Complete a run as the command line does: write a report, and close the directory unless the run was
-    interrupted. Returns the analysed run.
+def complete_run(
+    outcome: Outcome, *, analyse: Analyse = analysed, show: Callable[[Results], None] | None = None
+) -> Results:
+    """Complete a run: analyse it, write its report if a round was measured, and close the directory unless
+    the run was interrupted. Returns the analysed run.
+
+    show: called with the analysed run before the report is written, which takes longer.
 
     Raises RunError if there is nothing to analyse.
     """
     if outcome.directory is None:
         raise RunError(outcome.stopped, remedy="run the study again")
-    found = load(outcome.directory.path)
+    found = analyse(outcome.directory)
+    if show is not None:
+        show(found)
     if found.analysis.blocks:
         write_report(found)
     if not outcome.interrupted:

@@ -33,9 +33,8 @@ from ..environments.external import (
 from ..errors import NearmetalError, UnavailableError, UsageError
 from ..host import Host, LocalHost
 from ..host.pages import sample_pages, shares_memory
-from ..host.runtime import user_state
+from ..host.runtime import PROBED, user_state, write_speed
 from ..host.ssh import SshHost
-from ..host.write_speed import PROBED, write_speed
 from ..images import ImageStore
 from ..lifecycle import (
     Bounded,

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ..environments.criu import PAGE_SERVER_LOG
 from ..environments.criu_images import memory_sent
+from ..environments.external import FORMS as FORMS
 from ..environments.external import (
     Dumps,
     External,

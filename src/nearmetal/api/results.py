@@ -15,15 +15,19 @@ from typing import TYPE_CHECKING
 
 from .. import RESULTS
 from ..errors import NearmetalError, RecordsError, UsageError
+from ..host.lock import living_runs as living_runs
 from ..model.result import Analysis, Cell
 from ..model.study import Study
 from ..plan import make_plan
 from ..records import ResultsDirectory, SeriesDirectory, drawn_machines, node_states
+from ..report.tables.inside import InsideRecord, inside_of
+from ..samplers import costs_in
 from ..study_file import load_text
 from ..study_file.environments.backends import is_bare
 from .studies import Note, ignore
 
 if TYPE_CHECKING:
+    from ..node.progress import BlockDone as BlockDone
     from ..records import ResultsDirectory, SeriesDirectory, Trials
 
 
@@ -58,10 +62,19 @@ class Results:
         return time.strftime("%-d %b %Y", time.localtime(self.stored.plan().created))
 
     @property
+    def inside(self) -> InsideRecord:
+        """The counters of the run, and what sampling them cost."""
+        return inside_of(self.stored.provenance, costs_in(self.stored.path / "samples"))
+
+    @property
     def cells(self) -> tuple[Cell, ...]:
         """All comparisons: each metric of each environment against its baseline, with interval and
         verdict."""
         return self.analysis.cells
+
+
+Analyse = Callable[[ResultsDirectory], Results]
+"""A function that analyses a results directory, such as analysed()."""
 
 
 def load(directory: str | PathLike[str]) -> Results:
@@ -179,6 +192,13 @@ def analysed(directory: ResultsDirectory, report: Callable[[float], None] = lamb
     bare = {e.name for e in study.environments if is_bare(e.backend)}
     cells = with_roofs(study, analysis.cells, directory.roofs(), bare)
     return Results(stored=directory, study=study, analysis=replace(analysis, cells=cells), trials=trials)
+
+
+def furthest_from_verdict(analysis: Analysis, count: int) -> list[Cell]:
+    """Return at most `count` undecided cells, the one furthest from a verdict first."""
+    from ..analysis import furthest
+
+    return furthest(analysis.undecided)[:count]
 
 
 def write_report(found: Results, *, figures: bool = False) -> list[Path]:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UsageError
-from ..model.study import Study
+from ..host import LocalHost
+from ..model.study import KernelWorkload, Pages, Study
 from ..studies import SERIES_FILE, builtin, names, series_names
-from ..study_file import dump_study, load_study, load_text
+from ..study_file import SCHEMA_NAME, dump_study, json_schema, load_study, load_text
+from ..study_file import explain as _explain
+from ..study_file import template as _template
 from .catalog import catalog
 
+ONE_CPU = "quick-one-cpu"
+"""Name of the quick study for a machine with one CPU."""
 Note = Callable[[str], None]
 """A function that shows a text to the user."""
 
@@ -60,7 +66,66 @@ def study_from(text_or_path: str, seed: int | None, note: Note = ignore) -> Stud
     return study if seed is None else replace(study, design=replace(study.design, seed=seed))
 
 
+def quick_study(seed: int | None, pages: Pages = Pages.HUGE, note: Note = ignore) -> Study:
+    """Return the built-in study for a quick look at this machine: ONE_CPU if it has one CPU.
+
+    pages: page size of the kernels' memory.
+    seed, note: as in study_from().
+    """
+    study = study_from("quick" if len(LocalHost().cpus()) > 1 else ONE_CPU, seed, note)
+    return _with_pages(study, pages)
+
+
+def _with_pages(study: Study, pages: Pages) -> Study:
+    """Set this page size for all kernels. If workloads become equal, only the first is kept."""
+    if pages is Pages.HUGE:
+        return study
+    seen: list[tuple[str, tuple[tuple[str, str | int | float], ...]]] = []
+    kept = []
+    for w in study.workloads:
+        if isinstance(w, KernelWorkload):
+            what = (w.kernel, tuple(sorted(w.params.items())))
+            if what in seen:
+                continue
+            seen.append(what)
+            w = replace(w, pages=pages)
+        kept.append(w)
+    return replace(study, workloads=tuple(kept))
+
+
 def study_text(study: Study) -> str:
     """Return the study as the text of a study file in which every value is written out, including
     defaults."""
     return dump_study(study, catalog())
+
+
+def explanation() -> str:
+    """Return a text about every key of a study file, with its unit."""
+    return _explain(catalog())
+
+
+def schema_of_studies() -> dict[str, object]:
+    """Return the JSON Schema of study files."""
+    return json_schema(catalog())
+
+
+def template() -> str:
+    """Return the text of a commented study file to start from."""
+    return _template(catalog())
+
+
+def write_template(path: Path) -> Path:
+    """Write template() to a new file, and the JSON Schema beside it. Returns the path of the schema.
+
+    Raises UsageError if the file exists or cannot be written.
+    """
+    if path.exists():
+        raise UsageError("is there already", where=str(path), remedy="name another file")
+    schema = path.parent / SCHEMA_NAME
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(template(), encoding="utf-8")
+        schema.write_text(json.dumps(schema_of_studies(), indent=2) + "\n")
+    except OSError as e:
+        raise UsageError(f"cannot be written: {e.strerror}", where=str(path)) from e
+    return schema

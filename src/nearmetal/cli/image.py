@@ -19,13 +19,14 @@ from ..api.images import (
     remove_image,
 )
 from ..errors import ExitCode
+from ..model.keys import alternatives
 from .common import show
 from .help_text import NearmetalCommand
 from .options import Json
 from .view import View
 
 if TYPE_CHECKING:
-    from ..images import Image
+    from ..api.images import Image
     from ..model.record import JsonValue
 
 Name = typer.Argument(..., metavar="NAME", help="Name of the image.")
@@ -90,7 +91,7 @@ def list_(json: bool = Json) -> int:
 @app.command(cls=NearmetalCommand)
 def export(
     name: str = Name,
-    form: str = typer.Option(..., "--form", metavar="FORM", help=f"{', '.join(FORMS[:-1])} or {FORMS[-1]}."),
+    form: str = typer.Option(..., "--form", metavar="FORM", help=f"{alternatives(FORMS)}."),
     json: bool = Json,
 ) -> int:
     """Print the path of an image in another form.

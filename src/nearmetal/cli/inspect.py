@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json as json_
 import shlex
 from pathlib import Path
 
 import typer
 
-from ..api.catalog import catalog
 from ..api.estimates import foreseen
 from ..api.measuring import within
 from ..api.series.files import series_output, write_series_files
 from ..api.series.planning import planned_series, requested_series
-from ..api.studies import study_from
+from ..api.studies import explanation, schema_of_studies, study_from, template, write_template
 from ..errors import ExitCode, UsageError
 from ..model.series import Scale
 from ..studies import series_names
-from ..study_file import SCHEMA_NAME, json_schema, template
-from ..study_file import explain as explanation
 from .common import complain, duration, in_parts, print_json
 from .options import BackendOption, Only, ScaleOption, Seed
 from .plan_text import show_plan
@@ -38,24 +34,16 @@ def init(
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the study, and write nothing."),
 ) -> int:
     if explain:
-        print(explanation(catalog()), end="")
+        print(explanation(), end="")
     elif schema:
-        print_json(json_schema(catalog()))
+        print_json(schema_of_studies())
     elif target in series_names() or directory is not None or scale is not None:
         _init_series(target, directory, scale or Scale.SMALL, dry_run=dry_run)
     elif dry_run:
-        print(template(catalog()), end="")
+        print(template(), end="")
     else:
         path = Path(target)
-        if path.exists():
-            raise UsageError("is there already", where=str(path), remedy="name another file")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(template(catalog()), encoding="utf-8")
-            (path.parent / SCHEMA_NAME).write_text(json_.dumps(json_schema(catalog()), indent=2) + "\n")
-        except OSError as e:
-            raise UsageError(f"cannot be written: {e.strerror}", where=str(path)) from e
-        print(f"{path} and {path.parent / SCHEMA_NAME}; next: nearmetal plan {shlex.quote(str(path))}")
+        print(f"{path} and {write_template(path)}; next: nearmetal plan {shlex.quote(str(path))}")
     return ExitCode.DONE
 
 

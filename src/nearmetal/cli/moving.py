@@ -12,6 +12,7 @@ from ..api import moving
 from ..api.move_plans import USUAL_BOUND
 from ..errors import ExitCode, UsageError
 from ..lifecycle import Bounded, Estimate, Method
+from ..model.keys import alternatives
 from ..model.record import JsonValue
 from ..records.json_files import to_json
 from ..units import parse_rate
@@ -19,9 +20,7 @@ from .common import duration, quantity, show
 from .options import Json
 from .view import View
 
-Instance = typer.Argument(
-    ..., metavar="INSTANCE", help="pid:N, qmp:SOCKET, libvirt:NAME, runc:NAME, lxc:NAME or xl:NAME."
-)
+Instance = typer.Argument(..., metavar="INSTANCE", help=f"{alternatives(moving.FORMS)}.")
 MethodOption = typer.Option(
     Method.AUTO, "--method", metavar="METHOD", help=f"{', '.join(m.value for m in Method)}."
 )

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
 from dataclasses import asdict
-from itertools import islice
 
-from ..api.estimates import Begun, able, estimated
-from ..model.plan import GROWING, Schedule
+from ..api.estimates import LONGER, Begun, RunEstimate, previewed
 from ..model.study import Study
-from ..plan import looks_over_sets, make_block
 from ..report.text import plural
-from ..run.budget import LONGER, no_verdict, too_short, two_looks
-from ..run.estimate import RunEstimate
-from ..run.run import left_out_lines
 from ..units import show_clock
 from .common import print_json
-
-#: Maximum number of blocks that are printed if no number is requested.
-SHOWN = 3
 
 
 def show_plan(
@@ -34,26 +24,13 @@ def show_plan(
     """Print the next blocks in order, with the estimated number and time of all blocks. Environments that
     have none of their workloads' methods are left out, as in a run.
 
-    blocks: number of blocks to print; None for at most SHOWN.
+    blocks: number of blocks to print; None for the first few.
     shown: the study as typed on the command line, for a hint how to print all blocks; '' for no hint.
     begun: the state of the run that is to be resumed; None for a new run.
     longer: the option that gives a longer time budget, for a note.
     """
-    study, unable = able(study)
-    guess = estimated(study, begun)
-    schedule, done = _foreseen_schedule(study), frozenset[int]()
-    if begun is not None:
-        schedule, done = begun.schedule, begun.done
-    short = too_short(
-        study,
-        schedule,
-        spent=guess.rehearsal_seconds,
-        done=len(done),
-        block_seconds=guess.mean_seconds(two_looks(study, schedule)[1]),
-        longer=longer,
-    )
-    count = blocks or min(SHOWN, guess.blocks)
-    made = [make_block(study, n) for n in islice((n for n in itertools.count(1) if n not in done), count)]
+    found = previewed(study, blocks=blocks, begun=begun, longer=longer)
+    study, guess = found.study, found.estimate
     if json:
         print_json(
             {
@@ -61,11 +38,11 @@ def show_plan(
                 "seed": study.design.seed,
                 "mode": study.design.mode.value,
                 **estimate_json(guess),
-                "too_short": short,
-                "left_out": unable,
+                "too_short": found.short,
+                "left_out": found.unable,
                 "risks": study.risks,
                 "comparisons": [asdict(c) for c in study.comparisons()],
-                "blocks": [asdict(b) for b in made],
+                "blocks": [asdict(b) for b in found.blocks],
             }
         )
         return
@@ -79,18 +56,17 @@ def show_plan(
         f"seed {study.design.seed} · mode {study.design.mode.value} · about {rounds} of"
         f" {guess.block_seconds:.1f} s{_late(guess)}: {show_clock(guess.seconds)} ({source})"
     )
-    left_out = left_out_lines(study, unable)
-    for note in filter(None, (short, no_verdict(study, schedule), *left_out, *study.risks)):
+    for note in found.notes:
         print(f"note: {note}")
     for c in study.comparisons():
         print(f"  {c.arm} against {c.baseline}")
-    for block in made:
+    for block in found.blocks:
         print(f"round {block.number}")
         for t in block.trials:
             print(f"  {t.position + 1}  {t.arm}{'  (A/A: the baseline again)' if t.aa else ''}")
-    if guess.blocks > count:
+    if (more := guess.blocks - len(found.blocks)) > 0:
         line = f"nearmetal plan {shlex.quote(shown)} --seed {study.design.seed} --blocks {guess.blocks}"
-        print(f"… and {guess.blocks - count} more{f'; {line} prints all' if shown else ''}")
+        print(f"… and {more} more{f'; {line} prints all' if shown else ''}")
 
 
 def estimate_json(guess: RunEstimate) -> dict[str, object]:
@@ -102,16 +78,6 @@ def estimate_json(guess: RunEstimate) -> dict[str, object]:
         "estimated_late_block_seconds": guess.late_seconds if guess.late_blocks else None,
         "estimated_seconds": guess.seconds,
     }
-
-
-def _foreseen_schedule(study: Study) -> Schedule:
-    """Return the schedule of the analyses of a new run.
-
-    If machines are drawn from a whole inventory, their number is unknown, because the inventory is not read
-    here. The usual schedule is then returned.
-    """
-    nodes = study.design.nodes
-    return GROWING if nodes is None or not nodes.names else looks_over_sets(study, len(nodes.names))
 
 
 def _late(guess: RunEstimate) -> str:

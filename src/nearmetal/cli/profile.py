@@ -10,7 +10,7 @@ from ..model.workloads.profile import calls_together
 from ..units import show
 
 if TYPE_CHECKING:
-    from ..run.kernel_run import ProfiledRank
+    from ..api.kernels import ProfiledRank
 
 MOST_PAIRS = 16
 """Maximum number of pairs of ranks that are shown; --json contains all."""

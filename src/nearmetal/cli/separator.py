@@ -10,7 +10,7 @@ from pathlib import Path
 from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
-from ..environments.registry import backend_names
+from ..api.catalog import backend_names
 from .app import application
 
 WEIGH = "weigh"

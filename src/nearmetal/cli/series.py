@@ -8,9 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..api.measuring import machine_here
-from ..api.series.files import paper_of
 from ..api.series.planning import RequestedSeries, checked_series, images_to_build, part_times, series_here
-from ..api.series.results import frozen_series, part_results, waiting_parts, write_reports
+from ..api.series.results import frozen_series, part_results, summarised, waiting_parts, write_reports
 from ..api.series.running import (
     bounded_series,
     checked_rest,
@@ -33,12 +32,9 @@ from .read.present import print_result
 from .view import View, analysed
 
 if TYPE_CHECKING:
-    from ..api.estimates import Begun
-    from ..api.results import Results
-    from ..api.series.running import Open, Start
-    from ..node.machine import Machine
+    from ..api.estimates import Begun, RunEstimate
+    from ..api.series.running import Machine, Open, Start
     from ..records import SeriesDirectory
-    from ..run.estimate import RunEstimate
 
 
 def run_series(found: RequestedSeries, options: RunOptions) -> int:
@@ -75,7 +71,7 @@ def resume_series(directory: SeriesDirectory, options: RunOptions) -> int:
 def _starter(machine: Machine, options: RunOptions, *, resuming: bool) -> Start:
     return part_starter(
         machine,
-        order_of(options, ""),
+        order_of(options),
         _views(options),
         resuming=resuming,
         max_blocks=options.max_blocks,
@@ -208,21 +204,18 @@ def tell(
     everything: also print every figure of each part, with causes, upper bounds and counters.
     """
     from ..report.series import series_json, series_text
-    from ..report.series_page import write_series
 
-    whole: list[tuple[Part, Results]] = []
-    results = part_results(directory, series, lambda part, own: whole.append((part, own)), analyse=analysed)
-    paper = paper_of(directory, series.paper)
-    files = write_series(directory.path, series, results, paper)
+    found = summarised(directory, series, analysed)
+    results, paper, page = found.results, found.paper, str(found.page)
     if json:
-        print_json(series_json(series, results, paper, results_dir=str(directory.path), report=str(files[0])))
+        print_json(series_json(series, results, paper, results_dir=str(directory.path), report=page))
     else:
         print(series_text(series, results, paper))
-        for part, own in whole if everything else ():
+        for part, own in found.whole if everything else ():
             if own.analysis.blocks:
                 print(f"\nAll of part {part.key}: {part.title}\n")
                 print_result(own, json=False, everything=True)
-        print(f"Report: {files[0]}")
+        print(f"Report: {page}")
     codes = [exit_code(r.analysis, fail_on) for r in results if r.analysis is not None]
     missing = any(r.analysis is None and not r.part.absent for r in results)
     return max([*codes, ExitCode.FAILED_TRIALS if missing else ExitCode.DONE])

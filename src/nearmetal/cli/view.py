@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from ..api.results import analysed as analysed_silently
-from ..model.result import Analysis, Cell, Verdict
-from ..node.progress import BlockDone
+from ..api.results import furthest_from_verdict
+from ..model.result import Cell, Verdict
 from ..units import show_clock, show_effect
 
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from ..api.results import Results
+    from ..api.results import BlockDone, Results
     from ..records import ResultsDirectory
 
 #: Seconds between two lines in a pipe.
@@ -53,13 +53,6 @@ def running(cell: Cell) -> str:
     if not cell.looks:
         return f"{name:<24} {where:<36} no interval yet (n = {cell.n})"
     return f"{name:<24} {where:<36} {show_effect(cell.overhead, cell.low, cell.high)} n = {cell.n}"
-
-
-def undecided(analysis: Analysis, count: int) -> Iterable[Cell]:
-    """Return at most `count` undecided cells, those furthest from a verdict."""
-    from ..analysis import furthest
-
-    return furthest(analysis.undecided)[:count]
 
 
 def analysed(directory: ResultsDirectory, *, quiet: bool = False) -> Results:
@@ -147,14 +140,14 @@ class View:
         if self._live is not None:
             from rich.text import Text
 
-            lines = [headline(done), *(f"  {running(c)}" for c in undecided(done.analysis, ROWS))]
+            lines = [headline(done), *(f"  {running(c)}" for c in furthest_from_verdict(done.analysis, ROWS))]
             self._live.update(Text("\n".join(lines)))
             return
         now = time.monotonic()
         if not self._quiet and now - self._last >= QUIET_STEP:
             self._last = now
             self._say(headline(done))
-            for cell in undecided(done.analysis, 1):
+            for cell in furthest_from_verdict(done.analysis, 1):
                 self._say(f"  furthest from a verdict: {running(cell)}")
 
     def _say(self, text: str) -> None:

@@ -11,23 +11,23 @@ from ..host import Host
 from ..host.leftovers import Leftover, LeftoverKind, find, remove, wanted_names
 from .registry import backend_names, get_backend
 
-__all__ = ["Keeps", "KeepsNotes", "find_all", "remove_any"]
+__all__ = ["ManagedByDaemon", "RecordsInstances", "find_all", "remove_any"]
 
 
 @runtime_checkable
-class Keeps(Protocol):
+class ManagedByDaemon(Protocol):
     """Extra interface of backends whose instances are kept by a daemon, such as dockerd or libvirtd, when
     nearmetal is killed."""
 
     name: str
 
-    def kept(self, host: Host) -> tuple[str, ...]:
+    def instance_names(self, host: Host) -> tuple[str, ...]:
         """Return the names of all instances of the daemon, including those that nearmetal did not create.
 
         Must be fast, and must return an empty tuple if no daemon answers.
         """
 
-    def remove_kept(self, host: Host, name: str) -> None:
+    def remove_instance(self, host: Host, name: str) -> None:
         """Stop and remove one instance. Does nothing if it no longer exists.
 
         Raises RunError.
@@ -35,13 +35,13 @@ class Keeps(Protocol):
 
 
 @runtime_checkable
-class KeepsNotes(Protocol):
-    """Extra interface of backends that implement Keeps, and for which a query of the daemon may disturb the
-    next measurement."""
+class RecordsInstances(Protocol):
+    """Extra interface of backends that implement ManagedByDaemon, and for which a query of the daemon may
+    disturb the next measurement."""
 
-    def kept_noted(self, host: Host) -> tuple[str, ...]:
-        """Return the names as kept() does, but query only daemons of which a note exists: every start of an
-        instance writes one."""
+    def recorded_instances(self, host: Host) -> tuple[str, ...]:
+        """Return the names as instance_names() does, but query only daemons of which a note exists: every
+        start of an instance writes one."""
 
 
 def find_all(
@@ -51,13 +51,13 @@ def find_all(
     removal of a container also removes its processes and mounts.
 
     prefix, spare: as in leftovers.find().
-    quietly: do not query daemons that probably have no instances of nearmetal (KeepsNotes).
+    quietly: do not query daemons that probably have no instances of nearmetal (RecordsInstances).
     """
     wanted = wanted_names(prefix, spare)
     containers = tuple(
-        Leftover(kind=LeftoverKind.CONTAINER, name=name, detail=keeper.name)
-        for keeper in _keepers()
-        for name in _names(keeper, host, quietly)
+        Leftover(kind=LeftoverKind.CONTAINER, name=name, detail=manager.name)
+        for manager in _managers()
+        for name in _names(manager, host, quietly)
         if wanted(name)
     )
     return (*containers, *find(prefix, spare))
@@ -71,24 +71,26 @@ def remove_any(host: Host, leftover: Leftover) -> None:
     if leftover.kind is not LeftoverKind.CONTAINER:
         remove(leftover)
         return
-    for keeper in _keepers():
-        if keeper.name == leftover.detail:
-            keeper.remove_kept(host, leftover.name)
+    for manager in _managers():
+        if manager.name == leftover.detail:
+            manager.remove_instance(host, leftover.name)
 
 
-def _names(keeper: Keeps, host: Host, quietly: bool) -> tuple[str, ...]:
-    return keeper.kept_noted(host) if quietly and isinstance(keeper, KeepsNotes) else keeper.kept(host)
+def _names(manager: ManagedByDaemon, host: Host, quietly: bool) -> tuple[str, ...]:
+    if quietly and isinstance(manager, RecordsInstances):
+        return manager.recorded_instances(host)
+    return manager.instance_names(host)
 
 
-def _keepers() -> tuple[Keeps, ...]:
-    """Return the backends that implement Keeps. Backends of other packages that cannot be loaded are
-    skipped."""
+def _managers() -> tuple[ManagedByDaemon, ...]:
+    """Return the backends that implement ManagedByDaemon. Backends of other packages that cannot be loaded
+    are skipped."""
     found = []
     for name in backend_names():
         try:
             backend = get_backend(name)
         except UnavailableError:
             continue
-        if isinstance(backend, Keeps):
+        if isinstance(backend, ManagedByDaemon):
             found.append(backend)
     return tuple(found)

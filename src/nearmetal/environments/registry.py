@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+
 from .. import plugins
 from ..errors import UnavailableError, UsageError
 from ..model.capabilities import ENTRY_POINTS
+from ..model.keys import alternatives
 from .contract import Backend
 
 
 def backend_names() -> tuple[str, ...]:
     """Return the names of all backends in alphabetical order, without loading them."""
     return tuple(plugins.points(ENTRY_POINTS))
+
+
+def backends_with(can: Callable[[Backend], object]) -> str:
+    """Return the names of the installed backends that meet a condition, as text: 'a, b or c'. Loads all
+    backends; one that cannot be loaded is left out."""
+    found = []
+    for name in backend_names():
+        with suppress(UnavailableError):
+            if can(get_backend(name)):
+                found.append(name)
+    return alternatives(found)
 
 
 def get_backend(name: str) -> Backend:

@@ -7,6 +7,8 @@ import contextlib
 import os
 import shutil
 import stat
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -19,6 +21,9 @@ OUTSIDE = "outside"
 
 SHORT_PARENT = Path("/tmp")
 """Parent of directories that need a short path for every user."""
+
+PROBED = 32 << 20
+"""Bytes that are written to measure a speed."""
 
 
 def user_cache() -> Path:
@@ -188,3 +193,18 @@ def short_directory(label: str, scratch: Path) -> AbstractContextManager[Path]:
     """Make an outside_directory() with a short path, for programs that refuse long paths. Only this user can
     read it."""
     return outside_directory(SHORT_PARENT / label, scratch, mode=0o700)
+
+
+def write_speed(directory: Path) -> float:
+    """Return how many bytes per second a directory receives. A file of PROBED bytes is written to it, and
+    removed again.
+
+    The file system may keep the bytes in memory, as it does with the images of a checkpoint.
+    Raises OSError.
+    """
+    block = os.urandom(1 << 20)
+    begin = time.monotonic()
+    with tempfile.NamedTemporaryFile(dir=directory, prefix=".nearmetal-probe-", buffering=0) as out:
+        for _ in range(PROBED // len(block)):
+            out.write(block)
+    return PROBED / (time.monotonic() - begin)

@@ -15,7 +15,7 @@ from ..host.counters.procfiles import Counters as HostCounters
 from ..host.counters.trial import Snapshot, delta, disturbance, flags, online_cpus
 from ..model.record import Connection, Counters, JsonValue
 from ..model.scope import BESIDE, NODE, RANKS, Scope
-from ..node.arms.kept_groups import HELD_INSTANCES
+from ..node.arms.accounting_groups import HELD_INSTANCES
 from ..node.arms.running_arm import RunningArm
 from ..node.node import Node
 from ..samplers import Sampler
@@ -211,7 +211,7 @@ class GroupMeters:
         self._launcher = self._files_of(node.launcher_groups, held, stack)
         self._files = {
             i.label: kept.files
-            if (kept := node.kept.get(i.label)) is not None
+            if (kept := node.accounting.get(i.label)) is not None
             else self._files_of(i.cgroups, held, stack)
             for i in everyone.values()
         }

@@ -165,6 +165,11 @@ def usual(f: dataclasses.Field[Any]) -> Any:
     return f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
 
 
+def alternatives(words: Sequence[str]) -> str:
+    """Return words as alternatives in a sentence: 'a, b or c'; '' for no words."""
+    return " or ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
 def did_you_mean(word: str, known: Iterable[str], *, also: str = "") -> str:
     """Return '; did you mean "x"?' if a known word is similar, else '; known: a, b'; '' if no word is known.
 

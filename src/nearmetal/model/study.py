@@ -176,9 +176,9 @@ class Study:
         )
         families = {e.name: e.family for e in self.environments if e.method is not None}
         left = {e.family: e.name for e in reversed(environments) if e.method is not None}
-        stand_in = {name: left[family] for name, family in families.items() if family in left}
-        stand_in |= {e.name: e.name for e in environments}
-        baselines = tuple(dict.fromkeys(stand_in[b] for b in self.design.baselines if b in stand_in))
+        replacement = {name: left[family] for name, family in families.items() if family in left}
+        replacement |= {e.name: e.name for e in environments}
+        baselines = tuple(dict.fromkeys(replacement[b] for b in self.design.baselines if b in replacement))
         design = replace(self.design, baselines=baselines)
         return replace(self, environments=environments, design=design)
 

@@ -24,8 +24,8 @@ from ..model.plan import nodes_of_block
 from ..model.record import JsonValue
 from ..model.study import Arm, Placement, Reach, Storage, Study, Transport
 from ..network.build import Network, build_networks
+from .arms.accounting_groups import AccountingGroups, accounting_groups
 from .arms.instances import Instances
-from .arms.kept_groups import KeptGroups, kept_groups
 from .arms.seats import prepare_seats, with_aa
 from .bases import guest_bases
 from .inner_networks import inner_network
@@ -55,7 +55,7 @@ class Node:
     user_namespace: path of the user namespace that all instances share if run without root, else None.
     launchers: instances in which the mpirun of an image runs, by image and network namespace.
     launcher_groups: control groups of an mpirun that runs outside all instances; empty if there is none.
-    kept: control groups that exist for the whole run, by the label of their instances.
+    accounting: control groups that exist for the whole run, by the label of their instances.
     ssh: keys, if instances are reached by ssh, else None.
     files: the machine's counter files, kept open.
     network_meter: meter of the machine's own network; None if no arm uses any network.
@@ -78,7 +78,7 @@ class Node:
     software: Mapping[str, Software]
     launchers: Mapping[tuple[str, str], Instance]
     launcher_groups: Mapping[str, Path]
-    kept: Mapping[str, KeptGroups]
+    accounting: Mapping[str, AccountingGroups]
     ssh: SshKeys | None
     files: CounterFiles
     network_meter: NetworkMeter | None
@@ -260,7 +260,7 @@ def open_node(
             scratch=scratch,
             work=work,
             launcher_groups=groups,
-            kept=kept_groups(machine.host, study, arms, backends, label, scratch, stack),
+            accounting=accounting_groups(machine.host, study, arms, backends, label, scratch, stack),
             ssh=ssh,
             files=node_files,
             network_meter=node_meter,

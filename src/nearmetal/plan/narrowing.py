@@ -44,7 +44,7 @@ class MachineOffer:
 
     cpus: numbers of the usable CPUs, in the order in which ranks take them.
     cores: number of cores that these CPUs belong to.
-    stand_ins: the replacement of a backend, by its name in the study files.
+    substitutes: the replacement of a backend, by its name in the study files.
     lacking: attachments that cannot be built, with the reason.
     cards: names of network devices with virtual functions (SR-IOV).
     unusable: optional workloads that cannot run, by name, with the reason.
@@ -56,7 +56,7 @@ class MachineOffer:
 
     cpus: tuple[int, ...]
     cores: int
-    stand_ins: Mapping[str, Substitute] = field(default_factory=dict)
+    substitutes: Mapping[str, Substitute] = field(default_factory=dict)
     lacking: Mapping[Attachment, Omission] = field(default_factory=dict)
     cards: tuple[str, ...] = ()
     unusable: Mapping[str, Omission] = field(default_factory=dict)
@@ -78,7 +78,7 @@ def narrow(
     head = files.head
     entries = [e for e in head.parts if not only or e.name in only]
     used = {e.backend for entry in entries for e in files.studies[entry.name].environments}
-    notes = [note for name in head.narrow.backends if name in used for note in offer.stand_ins[name].notes]
+    notes = [note for name in head.narrow.backends if name in used for note in offer.substitutes[name].notes]
     return Series(
         name=head.name,
         title=head.title,
@@ -94,7 +94,7 @@ def narrow(
 def _part(entry: PartEntry, study: Study, rules: Narrowing, offer: MachineOffer) -> Part:
     left_out = [Omission(what=n.name, reason=n.reason, remedy=n.remedy) for n in entry.not_asked]
     left = _with_own_needs(study, rules, offer, left_out)
-    left = _with_stand_ins(left, rules, offer, left_out)
+    left = _with_substitutes(left, rules, offer, left_out)
     left = _with_attachments(left, offer, left_out)
     left = _with_workloads(left, rules, offer, left_out)
     left = _with_placements(left, rules, entry.ranks or rules.ranks, offer, left_out)
@@ -146,7 +146,7 @@ def _names(study: Study, rules: Narrowing, offer: MachineOffer) -> dict[str, str
 
 def _contained(e: Environment, offer: MachineOffer) -> bool:
     """Return whether the guests of an environment are replaced by containers on this machine."""
-    chosen = offer.stand_ins.get(e.backend)
+    chosen = offer.substitutes.get(e.backend)
     if chosen is None or chosen.backend is None:
         return False
     return offer.own_kernel(e.backend) and not chosen.own_kernel
@@ -157,7 +157,7 @@ def _with_own_needs(study: Study, rules: Narrowing, offer: MachineOffer, left_ou
     their own backend."""
     kept: list[Environment] = []
     for e in study.environments:
-        chosen = offer.stand_ins.get(e.backend)
+        chosen = offer.substitutes.get(e.backend)
         missing = [d for d in devices_of(e) if d not in offer.devices]
         if e.image in rules.imports and e.image not in offer.images:
             reason, remedy = f'there is no image "{e.image}"', rules.imports[e.image]
@@ -185,11 +185,11 @@ def devices_of(e: Environment) -> tuple[str, ...]:
     return (*own, e.storage.path)
 
 
-def _with_stand_ins(study: Study, rules: Narrowing, offer: MachineOffer, left_out: list[Omission]) -> Study:
+def _with_substitutes(study: Study, rules: Narrowing, offer: MachineOffer, left_out: list[Omission]) -> Study:
     new_names = _names(study, rules, offer)
     kept: list[Environment] = []
     for e in study.environments:
-        chosen = offer.stand_ins.get(e.backend)
+        chosen = offer.substitutes.get(e.backend)
         if chosen is None:
             kept.append(e)
         elif chosen.backend is None:
@@ -205,7 +205,7 @@ def _with_stand_ins(study: Study, rules: Narrowing, offer: MachineOffer, left_ou
 
 
 def _boots(e: Environment, offer: MachineOffer) -> bool:
-    chosen = next((s for s in offer.stand_ins.values() if s.backend == e.backend), None)
+    chosen = next((s for s in offer.substitutes.values() if s.backend == e.backend), None)
     return chosen.own_kernel if chosen is not None else offer.own_kernel(e.backend)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..model.record import JsonValue
 from ..model.result import Analysis, Cell, Verdict
 from ..model.study import Arm, Mode, Study
 from ..records.json_files import to_json
-from ..units import show_effect, show_overhead
+from ..units import show_overhead
 
 #: Tolerance for the true cost of a quota: a rank that has used up its quota continues until the next timer
 #: tick, and stopping and starting it has a cost of its own.
@@ -101,27 +100,6 @@ def _check(cell: Cell, planted: float, known_to: float, mode: Mode) -> PlantedCh
         passed=passed,
         reason=reason,
     )
-
-
-def table(checks: Sequence[PlantedCheck], alpha: float) -> str:
-    """Return a table with one line per check, and how many misses are expected by chance.
-
-    alpha: probability that an interval misses.
-    """
-    lines = [f"{'':5}{'design':<8}{'environment':<16}{'metric':<22}{'planted':>9}  found"]
-    for c in checks:
-        mark = "ok" if c.passed else "MISS"
-        lines.append(
-            f"{mark:<5}{c.design:<8}{c.environment:<16}{c.what:<22}{show_overhead(c.planted):>9}"
-            f"  {show_effect(c.overhead, c.low, c.high)}  n = {c.n}  {c.verdict}  {c.reason}".rstrip()
-        )
-    missed = sum(not c.passed for c in checks)
-    by_chance = likely_misses(len(checks), alpha)
-    lines.append(
-        f"{len(checks) - missed} of {len(checks)} planted values found; of {len(checks)} intervals "
-        f"of {100 * (1 - alpha):.3g} %, up to {by_chance} miss by chance"
-    )
-    return "\n".join(lines)
 
 
 def likely_misses(intervals: int, alpha: float) -> int:

@@ -19,7 +19,7 @@ from ..analysis.fold.pieces import FoldRequest, Piece, fold_stored
 from ..errors import NearmetalError
 from ..model.plan import Plan
 from ..records import StoredLines, Trials
-from .kept_pieces import KeptPieces, kept_pieces
+from .piece_cache import PieceCache, piece_cache
 
 SMALLEST_PIECE, LARGEST_PIECE = 8 << 20, 32 << 20
 """Bytes of records that are folded at once: enough to make numpy efficient, and few enough to fit in
@@ -45,7 +45,7 @@ class _Task:
     used: StoredLines
     others: StoredLines
 
-    def fold(self, request: FoldRequest, kept: KeptPieces | None = None) -> Piece:
+    def fold(self, request: FoldRequest, kept: PieceCache | None = None) -> Piece:
         """Fold the trials. Raises RecordsError if a record is corrupt.
 
         kept: cache from which the piece is read, or to which it is written if it is new; None for no cache.
@@ -85,7 +85,7 @@ def fold_trials(
     processes = len(workers) or 1
     piece = min(max(size // (PIECES * processes), SMALLEST_PIECE), LARGEST_PIECE)
     tasks = list(_tasks(choice, trials, piece))
-    kept = kept_pieces(request)
+    kept = piece_cache(request)
     for worker in workers:
         with suppress(OSError):
             worker.send((request, kept))

@@ -36,9 +36,9 @@ from ..workloads.protocol import EVENTS
 from .block import Recording
 from .bounds.measuring import RoofMeter
 from .budget import LONGER, no_verdict
+from .cost_cache import measured_costs, store_costs
 from .describing import describe, machine_differences
 from .interrupt import interruptible
-from .kept_costs import keep_costs, measured_costs
 from .rehearsal import rehearse, without_failed, without_unlike
 from .reopening import reopened_node
 from .unlike_storage import storage_remedy
@@ -67,10 +67,10 @@ class Order:
     """The user's request, apart from the study.
 
     parent: directory in which results directories are made.
-    text: the study file that is stored with the results.
     command: shown to the user of a second run, which finds the machine in use.
     started: Unix seconds when the command was started.
     force: start even if another run is active.
+    text: the study file that is stored with the results of a new run.
     overrun: let a run whose time is used up continue until its next look.
     longer: the option that gives the run a longer time budget, for a note.
     begin: monotonic seconds from which the time budget counts; None to count it from the end of the checks.
@@ -78,10 +78,10 @@ class Order:
     """
 
     parent: Path
-    text: str
     command: str
     started: float
     force: bool
+    text: str = ""
     overrun: bool = False
     longer: str = LONGER
     begin: float | None = None
@@ -184,7 +184,7 @@ def _start(
                 requested, rehearsal=rehearsal, walls=ran.walls, records=records, decided=ran.decided
             )
             if costs is not None:
-                keep_costs(requested, machine.host, costs)
+                store_costs(requested, machine.host, costs)
     return outcome
 
 

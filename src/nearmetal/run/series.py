@@ -52,8 +52,8 @@ def offer_here(files: SeriesFiles, machine: Machine, progress: Progress, backend
     """
     host = machine.host
     moves = any(asks_for_moves(study) for study in files.studies.values())
-    stand_ins = {
-        name: _stand_in(preferred, machine, progress, moves=moves)
+    substitutes = {
+        name: _substitute(preferred, machine, progress, moves=moves)
         for name, preferred in _preferred(files, backend).items()
     }
     wanted = [a for a in _attachments(files) if not a.on_device]
@@ -68,7 +68,7 @@ def offer_here(files: SeriesFiles, machine: Machine, progress: Progress, backend
     return MachineOffer(
         cpus=machine.cpus,
         cores=machine.cores,
-        stand_ins=stand_ins,
+        substitutes=substitutes,
         lacking=lacking | _cards_lacking(host, files),
         cards=devices.physical_functions(host),
         unusable=_unusable(host, files, machine.hardware),
@@ -89,7 +89,9 @@ def offer_planned(files: SeriesFiles, host: Host, backend: str | None) -> Machin
     return MachineOffer(
         cpus=places.order,
         cores=places.cores,
-        stand_ins={name: _assumed(preferred, host) for name, preferred in _preferred(files, backend).items()},
+        substitutes={
+            name: _assumed(preferred, host) for name, preferred in _preferred(files, backend).items()
+        },
         lacking=_cards_lacking(host, files),
         cards=devices.physical_functions(host) if Attachment.SRIOV in _attachments(files) else (),
         unusable=_unusable(host, files, hardware_of(host)) if files.head.narrow.optional else {},
@@ -112,7 +114,9 @@ def _preferred(files: SeriesFiles, backend: str | None) -> Mapping[str, tuple[st
     return dict.fromkeys(files.head.narrow.backends, (backend,))
 
 
-def _stand_in(preferred: tuple[str, ...], machine: Machine, progress: Progress, *, moves: bool) -> Substitute:
+def _substitute(
+    preferred: tuple[str, ...], machine: Machine, progress: Progress, *, moves: bool
+) -> Substitute:
     """Test backends in their order, and return the first that works, or why none does.
 
     moves: whether a part asks for moves or checkpoints.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from .. import plugins
 from ..errors import UsageError
 from ..model.environments.image import ImageDefinition
-from ..model.keys import did_you_mean
+from ..model.keys import alternatives, did_you_mean
 from ..model.study import ApplicationWorkload, Study, SubjectFacts
 from ..model.workloads.base import KERNELS, PROGRAMS
 from ..units import BASE, EXAMPLES, Dimension, UnitError, exact, parse, parse_count, parse_size, pattern
@@ -137,7 +137,7 @@ class ParamType:
                 f"{self.dimension} (for example {EXAMPLES[self.dimension][0]})" if unit else "whole number"
             ]
         names = [*own, *self.words, *([TEXT] if self.text else [])]
-        return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+        return alternatives(names)
 
     def schema(self) -> dict[str, object]:
         """Return the JSON Schema of the values."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..model.design import Estimand
 from ..model.environments.image import HOST
 from ..model.environments.placement import NodeKind
-from ..model.keys import did_you_mean
+from ..model.keys import alternatives, did_you_mean
 from ..model.study import (
     Attachment,
     Companion,
@@ -109,7 +109,7 @@ def check_real_nodes(
         at: Path = ("environments", key)
         what = ""
         if not usable_on_machines(section):
-            bare = " or ".join(backends_that(lambda c: c.stands_inside))
+            bare = alternatives(backends_that(lambda c: c.stands_inside))
             what = (
                 f"has image: host, and backend native with attachment: host, or "
                 f"{bare} with attachment: host, {', '.join(BETWEEN_MACHINES)}"
@@ -152,7 +152,7 @@ def check_environment(
     if not unsure:
         check_attachment(section, found)
     if section.extra_work and can is not None and not can.plants_work:
-        planters = " or ".join(backends_that(lambda c: c.plants_work))
+        planters = alternatives(backends_that(lambda c: c.plants_work))
         what = f'only the backend {planters} plants extra work, and this is "{section.backend}"'
         found.mistake(("extra_work",), what)
     if section.storage is not None:

@@ -15,7 +15,7 @@ from ..model.study import Design, Environment, Placement
 from ..units import EXAMPLES, Dimension, units_of
 from .catalog import Catalog, ParamType
 from .dump import SCHEMA_LINE
-from .environments.backends import every_settings
+from .environments.backends import every_settings, with_backends
 from .validate import inline, keys_of, required
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _keys(model: type[BaseModel], indent: str) -> list[str]:
 
 
 def _key(name: str, field: FieldInfo, indent: str, *, example: bool) -> list[str]:
-    words = field.description or ""
+    words = with_backends(field.description or "")
     known = _known_words(field)
     if known:
         words += f".  One of {', '.join(known)}"

@@ -10,7 +10,7 @@ from ..model.environments.image import ImageDefinition
 from ..model.keys import NAME_PATTERN
 from ..model.study import Design, Environment, Placement
 from .catalog import Catalog, ParamType
-from .environments.backends import every_settings
+from .environments.backends import every_settings, with_backends
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -114,6 +114,8 @@ def _tidy(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     out = {k: _tidy(v) for k, v in node.items() if not (k == "title" and isinstance(v, str))}
+    if isinstance(out.get("description"), str):
+        out["description"] = with_backends(out["description"])
     if "default" in out and out["default"] is None:
         del out["default"]
     either = out.get("anyOf")

@@ -255,9 +255,9 @@ def _check_rules(head: SeriesFile, studies: Mapping[str, Study], top: Located, c
                 top.mistake(("narrow", "backends", name), what)
     for study in studies.values():
         own = [e.name for e in study.environments]
-        stand_ins = [narrow.containers.get(name, name) for name in own]
+        renamed = [narrow.containers.get(name, name) for name in own]
         for name, other in narrow.containers.items():
-            if name in own and stand_ins.count(other) > 1:
+            if name in own and renamed.count(other) > 1:
                 at = ("narrow", "containers", name)
                 top.mistake(at, f'two environments of a part would be called "{other}"')
 

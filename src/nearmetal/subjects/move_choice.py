@@ -12,7 +12,7 @@ from ..environments import Backend, Checkpoints, Instance, Migrates, Predictable
 from ..errors import RunError, UnavailableError
 from ..host.pages import own_memory, sample_pages
 from ..host.processes.labelled import tree
-from ..host.write_speed import write_speed
+from ..host.runtime import write_speed
 from ..lifecycle import (
     Candidate,
     Choice,

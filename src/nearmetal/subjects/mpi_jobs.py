@@ -7,6 +7,7 @@ from pathlib import Path
 from resource import getpagesize
 
 from ..environments import Backend, HoldsConnections, Migrates
+from ..environments.registry import backends_with
 from ..launchers import MpiJob
 from ..lifecycle import Method
 from ..model.study import Transport
@@ -46,7 +47,7 @@ def unable_to_hold_job(w: EventSubject, backend: Backend) -> str | None:
         return None
     return (
         f"a checkpoint of an instance of {backend.name} holds no connections, which mpirun has with its"
-        " ranks; use backend native, namespaces or runc"
+        f" ranks; use backend {backends_with(lambda b: isinstance(b, HoldsConnections))}"
     )
 
 

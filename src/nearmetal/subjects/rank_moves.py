@@ -22,6 +22,7 @@ from ..environments import (
     RemoteInstance,
     Unavailable,
 )
+from ..environments.registry import backends_with
 from ..errors import RunError, TrialFailedError
 from ..host import Host
 from ..lifecycle import Method
@@ -61,12 +62,18 @@ def unable_to_move_rank(w: EventSubject, backend: Backend) -> str | None:
     """Return why a rank of a job cannot be moved in an instance of a backend; None if it can."""
     if w.method is Method.AUTO:
         return "method auto chooses for an instance with one program, not for a rank of a job; name a method"
-    if isinstance(backend, Migrates) or (isinstance(backend, HoldsConnections) and backend.restored_at):
+    if _keeps_address(backend):
         return None
     return (
         f"instances of {backend.name} take no address along, so the connections of a rank would break;"
-        " use backend namespaces, runc or qemu with attachment: veth-bridge"
+        f" use backend {backends_with(_keeps_address)} with attachment: {CARRIED}"
     )
+
+
+def _keeps_address(backend: Backend) -> bool:
+    """Return whether a moved instance of a backend keeps its address."""
+    kept = isinstance(backend, HoldsConnections) and bool(backend.restored_at)
+    return kept or isinstance(backend, Migrates)
 
 
 def refuses_to_move_rank(

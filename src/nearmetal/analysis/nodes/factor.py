@@ -119,7 +119,7 @@ def _stratum_name(state: NodeState, of_node: Sequence[NodeState]) -> str:
     return name if len(of_node) == 1 else f"{name} ({_state_text(state)})"
 
 
-class Sample(Tails, Protocol):
+class LookSample(Tails, Protocol):
     """The blocks of a comparison up to a look. See signed_rank.Walsh for the methods."""
 
     def interval(self, level: float) -> tuple[float, float]: ...
@@ -127,7 +127,7 @@ class Sample(Tails, Protocol):
     def step(self) -> float: ...
 
 
-class Comparison:
+class StratifiedBlocks:
     """The blocks of one comparison by stratum, for one estimand."""
 
     def __init__(self, d: FloatArray, numbers: Sequence[int], nodes: Nodes) -> None:
@@ -144,7 +144,7 @@ class Comparison:
         own = [self._d[:n][self.strata[:n] == k] for k in self._all.tolist()]
         return own if all(values.size for values in own) else None
 
-    def sample(self, n: int) -> Sample | None:
+    def sample(self, n: int) -> LookSample | None:
         """Return the first n blocks as a sample; None if a node has no block among them."""
         own = self.by_stratum(n)
         if own is None:
@@ -185,7 +185,7 @@ def carried_over_nodes(
     Raises ValueError if d has no finite value, or alpha is outside (0, 1).
     """
     check_sample(d, alpha)
-    comparison = Comparison(d, numbers, nodes)
+    comparison = StratifiedBlocks(d, numbers, nodes)
     size = int(d.size)
     planned = planned_looks(schedule, numbers)
     coming = tuple(PlannedLook(n=n, share=s) for n, s in next_looks(schedule, size, FORESEEN_LOOKS))
@@ -196,7 +196,7 @@ def carried_over_nodes(
         return (-math.inf, math.inf) if sample is None else sample.interval(level)
 
     finite = np.isfinite(d)
-    whole = Comparison(d[finite], np.asarray(numbers)[finite].tolist(), nodes).sample(int(finite.sum()))
+    whole = StratifiedBlocks(d[finite], np.asarray(numbers)[finite].tolist(), nodes).sample(int(finite.sum()))
     assert whole is not None, "every stratum of a comparison has a block"
     spent, left = levels[: len(planned)], levels[len(planned) :]
     ahead = tuple((look.n, level) for look, level in zip(coming, left, strict=True))

@@ -23,7 +23,7 @@ from ..intervals.looks import nominal_shares, planned_looks
 from ..intervals.signed_rank import Walsh
 from ..verdict import judge, share_of
 from .centres import EXACT_FROM, centre_of
-from .factor import Comparison, Nodes
+from .factor import Nodes, StratifiedBlocks
 
 PERMUTATIONS = 3999
 """Number of random assignments of blocks to nodes in the test of node effects."""
@@ -131,7 +131,7 @@ def _limited(
     unequal: whether the nodes disagree.
     """
     numbers = paired.judged_blocks.tolist()
-    comparison = Comparison(paired.judged, numbers, nodes)
+    comparison = StratifiedBlocks(paired.judged, numbers, nodes)
     if nodes.estimand is Estimand.THESE:
         if not unequal or decision.verdict in (Verdict.NONE, Verdict.INCONSISTENT):
             return decision, False
@@ -183,7 +183,7 @@ def _estimates(
     paired: Paired, nodes: Nodes, criteria: Criteria, *, unequal: bool
 ) -> dict[Estimand, NodeEstimate]:
     numbers = paired.judged_blocks.tolist()
-    count = Comparison(paired.judged, numbers, nodes).replicates
+    count = StratifiedBlocks(paired.judged, numbers, nodes).replicates
     out = {}
     for estimand in Estimand:
         of = nodes.of(estimand)

@@ -4,7 +4,7 @@ runs."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,20 +14,18 @@ from ...records import SeriesDirectory
 from ...records.directory import report_paths
 from ...samplers import GUESTS, read_sections
 from ...study_file import load_study
-from ..results import FIGURES, analysed, write_report
+from ..results import FIGURES, Analyse, analysed, write_report
 from ..studies import Note, ignore
 from .files import paper_of
 from .planning import reason
 
 if TYPE_CHECKING:
+    from ...model.papers.published import Published
     from ...model.result import Analysis
     from ...records import ResultsDirectory
     from ...report.series import PartResult
     from ...samplers import SampleSection
     from ..results import Results
-
-Analyse = Callable[["ResultsDirectory"], "Results"]
-"""A function that analyses a results directory, such as analysed()."""
 
 
 def frozen_series(directory: SeriesDirectory) -> Series:
@@ -108,6 +106,33 @@ def has_open_cells(analysis: Analysis) -> bool:
     return bool(analysis.undecided) or not analysis.blocks
 
 
+@dataclass(frozen=True, kw_only=True)
+class SeriesSummary:
+    """The results of a study of several parts, of which a report was written.
+
+    results: every part with its results on disk.
+    whole: the parts that have results, with these.
+    paper: the published table with which the series is shown; None if there is none.
+    page: path of the report.
+    """
+
+    results: tuple[PartResult, ...]
+    whole: tuple[tuple[Part, Results], ...]
+    paper: Published | None
+    page: Path
+
+
+def summarised(directory: SeriesDirectory, series: Series, analyse: Analyse = analysed) -> SeriesSummary:
+    """Write the summary report of a series, and return what it shows."""
+    from ...report.series_page import write_series
+
+    whole: list[tuple[Part, Results]] = []
+    results = part_results(directory, series, lambda part, own: whole.append((part, own)), analyse=analyse)
+    paper = paper_of(directory, series.paper)
+    page = write_series(directory.path, series, results, paper)[0]
+    return SeriesSummary(results=results, whole=tuple(whole), paper=paper, page=page)
+
+
 def write_reports(
     directory: SeriesDirectory,
     *,
@@ -123,7 +148,6 @@ def write_reports(
     note: called with the reason for each part that has no report.
     """
     from ...report.series import series_files
-    from ...report.series_page import write_series
 
     series = frozen_series(directory)
     files = list(series_files(directory.path))
@@ -143,6 +167,5 @@ def write_reports(
         if found.closed and not dry_run:
             found.close()
     if not dry_run:
-        results = part_results(directory, series, analyse=analyse)
-        write_series(directory.path, series, results, paper_of(directory, series.paper))
+        summarised(directory, series, analyse)
     return files

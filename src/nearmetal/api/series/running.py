@@ -19,15 +19,15 @@ from ...units import show_clock
 from ..catalog import catalog
 from ..estimates import Begun, begun_of, estimated, foreseen
 from ..images import build_images
-from ..measuring import bounded, machine_for, machine_here
-from ..results import analysed, frozen_study, write_report
+from ..measuring import bounded, complete_run, machine_for, machine_here
+from ..results import Analyse, analysed, frozen_study
 from ..studies import Note, ignore, study_text
 from .planning import checked_series, reason
-from .results import Analyse, waiting_parts
+from .results import waiting_parts
 from .sizes import sized
 
 if TYPE_CHECKING:
-    from ...node.machine import Machine
+    from ...node.machine import Machine as Machine
     from ...records import ResultsDirectory
     from ...run.estimate import RunEstimate
     from ...run.run import Order, Outcome
@@ -191,11 +191,7 @@ def run_parts(
             note(f"{part.key} took {show_clock(over)} more than its share")
         directory.ended(part.key, outcome.stopped)
         if outcome.directory is not None:
-            own = analyse(outcome.directory)
-            if own.analysis.blocks:
-                write_report(own)
-            if not outcome.interrupted:
-                outcome.directory.close()
+            complete_run(outcome, analyse=analyse)
         if outcome.interrupted:
             return True
     return False

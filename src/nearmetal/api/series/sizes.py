@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from ...errors import NearmetalError
 from ...model.series import Part, Series
 from ...model.study import Study
-from ..results import analysed
+from ..results import Analyse, analysed
 from ..studies import Note, ignore
 from .files import paper_of
 from .planning import reason
-from .results import Analyse
 
 if TYPE_CHECKING:
     from ...records import SeriesDirectory

@@ -3,14 +3,13 @@ is found."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ...api.measuring import checked, measured
-from ...api.results import write_report
-from ...api.studies import study_from, study_text
+from ...api.calibrating import calibrate as calibrate_here
+from ...api.calibrating import checked_calibration
 from ...errors import ExitCode
-from ...model.study import Mode
+from ...units import show_effect, show_overhead
 from ..common import complain, print_json
 from ..options import OF_ENGINES, RunOptions, with_run_options
 from ..plan_text import show_plan
@@ -18,58 +17,61 @@ from ..view import View, analysed
 from .measuring import changed, finish, order_of
 
 if TYPE_CHECKING:
-    from ...run.calibration import PlantedCheck
-
-#: Study, mode and share of the budget. Plain trials are the alternative design to slices.
-CALIBRATION = (
-    ("calibrate", Mode.SLICES, 0.55),
-    ("calibrate", Mode.PLAIN, 0.25),
-    ("calibrate-quota", Mode.PLAIN, 0.2),
-)
+    from ...api.calibrating import Calibration
 
 
 @with_run_options(
     *("max_blocks", "mode", "width", "everything", "fail_on", "overrun", "require", *OF_ENGINES), time="5m"
 )
 def calibrate(*, options: RunOptions) -> int:
-    from ...run.calibration import judge, table
-
+    change = partial(changed, options=options)
     if options.dry_run:
         with View(quiet=options.json) as view:
-            # Two of the three studies have the same environments. The plan is that of the first.
-            for name in ("calibrate-quota", "calibrate"):
-                study = checked(changed(study_from(name, options.seed, complain), options), view)
+            study = checked_calibration(change, view, seed=options.seed, note=complain)
         show_plan(study, json=options.json, blocks=None)
         return ExitCode.DONE
-    checks: list[PlantedCheck] = []
-    directories: list[str] = []
-    unchecked: list[str] = []
-    for name, mode, share in CALIBRATION:
-        study = changed(study_from(name, options.seed, complain), options)
-        assert study.design.max_time is not None, "--time has a default"
-        design = replace(study.design, mode=mode, max_time=study.design.max_time * share)
-        study = replace(study, design=design)
-        with View(quiet=options.json) as view:
-            order = order_of(options, study_text(study))
-            order = replace(order, longer=f"this part gets {100 * share:.0f} % of --time, of which")
-            outcome = measured(study, order, view)
-        if outcome.interrupted or outcome.directory is None:
-            return finish(outcome, options)
-        found = analysed(outcome.directory, quiet=options.json)
-        write_report(found)
-        outcome.directory.close()
-        directories.append(str(outcome.directory.path))
-        own = judge(found.study, found.analysis, mode)
-        unchecked += [] if own else [str(outcome.directory.path)]
-        checks += own
-    if unchecked:
-        where = ", ".join(unchecked)
+    found = calibrate_here(
+        change,
+        order_of(options),
+        partial(View, quiet=options.json),
+        seed=options.seed,
+        note=complain,
+        analyse=partial(analysed, quiet=options.json),
+    )
+    if found.interrupted is not None:
+        return finish(found.interrupted, options)
+    _show(found, json=options.json)
+    return ExitCode.DONE if found.passed else ExitCode.FINDING
+
+
+def _show(found: Calibration, *, json: bool) -> None:
+    directories = [str(d) for d in found.directories]
+    if found.unchecked:
+        where = ", ".join(map(str, found.unchecked))
         complain(f"nothing was checked in {where}: no round ended in time; next: a longer --time")
-    passed = not unchecked and all(c.passed for c in checks)
-    if options.json:
-        print_json({"passed": passed, "checks": [c.as_json() for c in checks], "results_dirs": directories})
-    else:
-        if checks:
-            print(table(checks, 1 - study.design.confidence))
-        print("Reports: " + ", ".join(f"{d}/report.html" for d in directories))
-    return ExitCode.DONE if passed else ExitCode.FINDING
+    if json:
+        checks = [c.as_json() for c in found.checks]
+        print_json({"passed": found.passed, "checks": checks, "results_dirs": directories})
+        return
+    if found.checks:
+        print(table(found))
+    reports = [f"{d}/report.html" for d in found.directories if d not in found.unchecked]
+    print("Reports: " + ", ".join(reports) if reports else "No report was written.")
+
+
+def table(found: Calibration) -> str:
+    """Return a table with one line per check, and how many misses are expected by chance."""
+    checks = found.checks
+    lines = [f"{'':5}{'design':<8}{'environment':<16}{'metric':<22}{'planted':>9}  found"]
+    for c in checks:
+        mark = "ok" if c.passed else "MISS"
+        lines.append(
+            f"{mark:<5}{c.design:<8}{c.environment:<16}{c.what:<22}{show_overhead(c.planted):>9}"
+            f"  {show_effect(c.overhead, c.low, c.high)}  n = {c.n}  {c.verdict}  {c.reason}".rstrip()
+        )
+    missed = sum(not c.passed for c in checks)
+    lines.append(
+        f"{len(checks) - missed} of {len(checks)} planted values found; of {len(checks)} intervals "
+        f"of {100 * found.confidence:.3g} %, up to {found.likely_misses} miss by chance"
+    )
+    return "\n".join(lines)

@@ -2,68 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import typer
 
-from ...api.engines import Fleet, cancel_workers, worker_states
-from ...api.nodes import node_options
+from ...api.engines import Fleet, cancel_workers, requested_fleet, worker_states
 from ...api.results import open_results
-from ...engines import NamesNodes, State, engine_names, load_engine, parse_options
 from ...errors import ExitCode, UsageError
-from ...records import ResultsDirectory
-from ...records.claims import LEASE
 from ...report.text import plural
 from ..common import complain, duration
 from ..options import Directory, Results, RunOptions
 
 
-def lease_of(text: str | None) -> float:
-    """Return the value of --lease in seconds; LEASE if it is not given."""
-    return duration(text, "--lease") or LEASE
-
-
 def fleet_of(options: RunOptions) -> Fleet | None:
-    """Return the workers that the options request; None if this process runs the rounds itself.
-
-    Without --workers there is one worker, or one on each node of the inventory that --nodes names.
-
-    Raises UsageError for an unknown engine or option, and for --nodes with an engine that chooses the nodes
-    itself. Errors of inventory.load_inventory() are passed on.
-    """
-    engine, workers, nodes = options.engine, options.workers, options.nodes
-    if engine is None:
-        if (workers or 1) > 1 or options.engine_option or nodes is not None or options.lease is not None:
-            raise UsageError(
-                "--workers, --nodes, --engine-option and --lease need an engine",
-                remedy=f"--engine, one of: {', '.join(engine_names())}",
-            )
-        return None
-    if options.require is not None:
+    """Return the workers that the options request; None if this process runs the rounds itself. Raises the
+    errors of requested_fleet(), and UsageError for --require."""
+    if options.engine is not None and options.require is not None:
         raise UsageError(
             "--require does not apply to the workers of an engine",
             remedy="leave it out: the report names guests that were emulated",
         )
-    loaded = load_engine(engine)
-    known = parse_options(engine, loaded, options.engine_option)
-    if nodes is not None:
-        if not isinstance(loaded, NamesNodes):
-            raise UsageError(
-                f"--nodes: engine {engine} chooses the nodes itself",
-                remedy="--engine ssh, or its own options: --engine-option extra='…'",
-            )
-        if "hosts" in known:
-            raise UsageError(
-                "--nodes and --engine-option hosts= both name the nodes", remedy="give one of them"
-            )
-        known = {**node_options(nodes, complain), **known}
-        workers = workers or len(loaded.nodes(known))
-    return Fleet(engine=engine, workers=workers or 1, options=known, lease=lease_of(options.lease))
-
-
-def workers_of(directory: ResultsDirectory) -> Mapping[str, State]:
-    return {} if directory.closed else worker_states(directory)
+    return requested_fleet(
+        options.engine,
+        workers=options.workers,
+        nodes=options.nodes,
+        options=options.engine_option,
+        lease=duration(options.lease, "--lease"),
+        note=complain,
+    )
 
 
 def cancel(

@@ -9,13 +9,22 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...api.engines import run_by_engine
 from ...api.estimates import begun_of
-from ...api.measuring import bounded, checked, checked_again, measured, no_more_rounds, resumed
-from ...api.results import frozen_study, write_report
-from ...api.studies import study_text
+from ...api.measuring import (
+    bounded,
+    checked,
+    checked_again,
+    complete_run,
+    measured,
+    no_more_rounds,
+    order,
+    resumed,
+)
+from ...api.results import frozen_study
 from ...errors import ExitCode, UsageError
 from ...model.result import Analysis, Verdict
 from ...model.study import Study
@@ -30,10 +39,9 @@ from ..view import View, analysed
 
 if TYPE_CHECKING:
     from ...api.engines import Fleet
+    from ...api.measuring import Order, Outcome, Stop
     from ...api.results import Results
     from ...records import ResultsDirectory
-    from ...run.decide import Stop
-    from ...run.run import Order, Outcome
 
 STARTED = time.time()
 """Unix seconds when the command was started, without the start of Python itself."""
@@ -63,43 +71,37 @@ def _share(option: str, text: str | None) -> float | None:
     return quantity(option, text, parse_share, "3%")
 
 
-def order_of(options: RunOptions, text: str) -> Order:
-    """Return the user's request, apart from the study.
-
-    text: the study file to store with the results.
-    """
-    from ...run.run import Order
-
-    return Order(
-        parent=options.results,
-        text=text,
-        command=command_line(),
-        started=STARTED,
-        force=options.force,
-        overrun=options.overrun,
-    )
+def order_of(options: RunOptions) -> Order:
+    """Return the user's request, apart from the study."""
+    return order(options.results, command_line(), STARTED, force=options.force, overrun=options.overrun)
 
 
-def measure(study: Study, options: RunOptions, fleet: Fleet | None = None) -> int:
+def measure(
+    study: Study,
+    options: RunOptions,
+    fleet: Fleet | None = None,
+    show: Callable[[Results], None] | None = None,
+) -> int:
     """Run a study, changed by the options, and show its result, or with --dry-run its plan. Returns the exit
     code.
 
     fleet: workers that run the rounds; None if this process does.
+    show: as in finish().
     """
     study, most = changed(study, options), options.max_blocks
     with View(quiet=options.json) as view:
         if options.dry_run:
             study = checked(study, view, require_kvm=options.require_kvm)
         elif fleet is not None:
-            order = order_of(options, study_text(study))
-            outcome = run_by_engine(study, order, fleet, view, max_blocks=most)
+            outcome = run_by_engine(study, order_of(options), fleet, view, max_blocks=most)
         else:
-            order = order_of(options, study_text(study))
-            outcome = measured(study, order, view, max_blocks=most, require_kvm=options.require_kvm)
+            outcome = measured(
+                study, order_of(options), view, max_blocks=most, require_kvm=options.require_kvm
+            )
     if options.dry_run:
         show_plan(bounded(study, most), json=options.json, blocks=None)
         return ExitCode.DONE
-    return finish(outcome, options)
+    return finish(outcome, options, show)
 
 
 def resume_measuring(found: ResultsDirectory, options: RunOptions, fleet: Fleet | None) -> int:
@@ -126,11 +128,11 @@ def resume_measuring(found: ResultsDirectory, options: RunOptions, fleet: Fleet 
         show_plan(bounded(study, most), json=options.json, blocks=None, begun=begun_of(study, found))
         return ExitCode.DONE
     with View(quiet=options.json) as view:
-        order = order_of(options, found.study_yaml)
+        own = order_of(options)
         if fleet is None:
-            outcome = resumed(study, found, order, view, max_blocks=most)
+            outcome = resumed(study, found, own, view, max_blocks=most)
         else:
-            outcome = run_by_engine(study, order, fleet, view, max_blocks=most, directory=found)
+            outcome = run_by_engine(study, own, fleet, view, max_blocks=most, directory=found)
     return finish(outcome, options)
 
 
@@ -167,33 +169,32 @@ def finish(outcome: Outcome, options: RunOptions, show: Callable[[Results], None
 
     show: prints the result; None for print_result().
     """
-    directory = outcome.directory
-    if directory is None:
+    if outcome.directory is None:
         print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)
         return ExitCode.INTERRUPTED
-    found = analysed(directory, quiet=options.json)
-    analysis = found.analysis
-    gone = None
-    try:
-        if show is not None and (analysis.blocks or options.json):
-            show(found)
-        elif analysis.blocks or options.json:
-            print_result(
-                found, json=options.json, everything=options.everything, page_follows=bool(analysis.blocks)
-            )
-        sys.stdout.flush()  # the answer need not wait for the charts of the page
-    except BrokenPipeError as e:  # such as in `nearmetal run --json | head`
-        gone = e
-    if analysis.blocks:
-        write_report(found)
-    go_on = f"Go on with:  {resume_line(directory.path)}"
+    gone: BrokenPipeError | None = None
+
+    def show_first(found: Results) -> None:
+        nonlocal gone
+        measured = bool(found.analysis.blocks)
+        try:
+            if show is not None and (measured or options.json):
+                show(found)
+            elif measured or options.json:
+                print_result(found, json=options.json, everything=options.everything, page_follows=measured)
+            sys.stdout.flush()  # the answer need not wait for the charts of the page
+        except BrokenPipeError as e:  # such as in `nearmetal run --json | head`
+            gone = e
+
+    analyse = partial(analysed, quiet=options.json)
+    analysis = complete_run(outcome, analyse=analyse, show=show_first).analysis
+    go_on = f"Go on with:  {resume_line(outcome.directory.path)}"
     if outcome.interrupted:
         saved = f"{plural(analysis.blocks, 'round')} {'is' if analysis.blocks == 1 else 'are'} saved"
         print(f"interrupted; {saved}. {go_on}", file=sys.stderr)
         return ExitCode.INTERRUPTED
     if not analysis.blocks:
         print(f"no round was measured in that time. {go_on} --time 10m", file=sys.stderr)
-    directory.close()
     if gone is not None:
         raise gone
     print(f"stopped: {outcome.stopped}", file=sys.stderr)

@@ -5,30 +5,27 @@ from __future__ import annotations
 import json as json_module
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import typer
 
-from ...api.engines import serve_here
-from ...api.measuring import machine_for
+from ...api.engines import block_orders, run_blocks_here, serve_here
+from ...api.measuring import order
 from ...api.results import frozen_study
 from ...errors import ExitCode, UsageError
-from ...host.cgroups import inside_own_group
 from ...records import ResultsDirectory
 from ...records.orders import order_from, order_line
 from ...report.text import plural
 from ..common import command_line, duration
 from ..options import DryRun, Force, Lease
 from ..view import View
-from .engines import lease_of
 from .measuring import STARTED
 
 if TYPE_CHECKING:
+    from ...api.engines import BlockRun
     from ...model.plan import NextBlock
-    from ...run.workers.worker import BlockRun
 
 
 def run_block(
@@ -51,43 +48,24 @@ def run_block(
     force: bool = Force,
     dry_run: bool = DryRun,
 ) -> int:
-    from ...run.workers import serving, worker
-
     found = ResultsDirectory.open(directory)
+    own = order(found.path.parent, command_line(), STARTED, force=force)
     if not blocks and not stdin:
         if dry_run:
             raise UsageError("--dry-run needs the numbers of rounds, or --stdin")
-        seconds = duration(time)
-        terms = serving.Terms(
-            until=None if seconds is None else monotonic() + seconds,
-            inside=inside,
-            command=command_line(),
-            started=STARTED,
-            lease=lease_of(lease),
-            node=node,
-            force=force,
-        )
+        until_then, expiry = duration(time), duration(lease, "--lease")
         with View(quiet=json) as view:
-            return _counted(lambda done: serve_here(found, terms, done, view), json=json)
+            serve = partial(serve_here, seconds=until_then, lease=expiry, node=node, inside=inside)
+            return _counted(lambda done: serve(found, own, done, view), json=json)
     study = frozen_study(found)
-    if len(set(blocks or ())) < len(blocks or ()):
-        raise UsageError("a round is named twice")
-    orders: Iterable[NextBlock] = worker.whole_blocks(study, found, blocks) if blocks else _orders()
+    orders: Iterable[NextBlock] = block_orders(found, study, blocks) if blocks else _orders()
     if dry_run:
-        for order in orders:
-            text = order_line(order).decode() if json else f"{_as_text(order)}\n"
-            sys.stdout.write(text)
+        for named in orders:
+            sys.stdout.write(order_line(named).decode() if json else f"{_as_text(named)}\n")
         return ExitCode.DONE
-    with View(quiet=json) as view, ExitStack() as stack:
-        if inside:
-            stack.enter_context(inside_own_group())
-        machine, study = machine_for(study, view)
-        return _counted(
-            lambda done: worker.run_orders(
-                machine, study, found, orders, done, view, command=command_line(), force=force
-            ),
-            json=json,
-        )
+    with View(quiet=json) as view:
+        run = partial(run_blocks_here, found, study, own, orders, progress=view, inside=inside)
+        return _counted(run, json=json)
 
 
 def _counted(run: Callable[[Callable[[BlockRun], None]], None], *, json: bool) -> int:
@@ -116,9 +94,9 @@ def _orders() -> Iterator[NextBlock]:
             yield order_from(line)
 
 
-def _as_text(order: NextBlock) -> str:
-    arms = ", ".join(f"{t.arm} again" if t.aa else t.arm for t in order.block.trials)
-    return f"round {order.block.number}, attempt {order.attempt}: {arms}"
+def _as_text(named: NextBlock) -> str:
+    arms = ", ".join(f"{t.arm} again" if t.aa else t.arm for t in named.block.trials)
+    return f"round {named.block.number}, attempt {named.attempt}: {arms}"
 
 
 def _result(run: BlockRun, *, json: bool) -> str:

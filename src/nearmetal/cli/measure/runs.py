@@ -21,19 +21,16 @@ def quick(
     *,
     options: RunOptions,
 ) -> int:
-    from ...api.studies import study_from
-    from ...host import LocalHost
-    from ...run.adhoc.weigh import with_pages
+    from ...api.studies import ONE_CPU, quick_study
     from .measuring import measure
 
-    name = "quick"
-    if len(LocalHost().cpus()) == 1:
-        name = "quick-one-cpu"
+    study = quick_study(options.seed, pages, complain)
+    if study.name == ONE_CPU:
         print(
             "this machine has one CPU: quick runs one rank, and measures no messages between ranks",
             file=sys.stderr,
         )
-    return measure(with_pages(study_from(name, options.seed, complain), pages), options)
+    return measure(study, options)
 
 
 @with_run_options()

@@ -77,8 +77,8 @@ def weigh(
     *,
     options: RunOptions,
 ) -> int:
+    from ...api.catalog import backend_names
     from ...api.measuring import WeighRequest, weighed
-    from ...environments.registry import backend_names
     from ..separator import missing_separator
     from .measuring import measure
 

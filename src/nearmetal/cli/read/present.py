@@ -6,16 +6,14 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from ...host.facts.provenance import cpu_summary
+from ...api.checking import cpu_summary
 from ...model.record import JsonValue
 from ...report.forms.json_form import json_form
 from ...report.record_index import RecordIndex
 from ...report.tables.answer import absent_environments
 from ...report.tables.cells import question_text
 from ...report.tables.event_sentences import event_sentences
-from ...report.tables.inside import inside_of
 from ...report.tables.sweeps import convergence_sentences, sweeps_json
-from ...samplers import costs_in
 from ..common import print_json
 
 if TYPE_CHECKING:
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
     from ...api.results import Results
     from ...records import ResultsDirectory
-    from ...report.tables.inside import InsideRecord
 
 #: Columns if the standard output is not a terminal.
 PIPE_WIDTH = 220
@@ -45,7 +42,7 @@ def result_json(found: Results, *, page_follows: bool = False) -> dict[str, Json
         found.analysis,
         results_dir=str(found.directory),
         report=_page(found.stored, page_follows),
-        inside=_inside(found.stored),
+        inside=found.inside,
     )
     absent = absent_environments(found.stored.provenance)
     form |= sweeps_json(found.study, found.analysis.cells, _events(found))
@@ -62,10 +59,6 @@ def _events(found: Results) -> RecordIndex:
 def _page(directory: ResultsDirectory, follows: bool) -> str | None:
     page = directory.path / "report.html"
     return str(page) if follows or page.exists() else None
-
-
-def _inside(directory: ResultsDirectory) -> InsideRecord:
-    return inside_of(directory.provenance, costs_in(directory.path / "samples"))
 
 
 def print_result(found: Results, *, json: bool, everything: bool = False, page_follows: bool = False) -> None:
@@ -125,7 +118,7 @@ def _print_everything(found: Results, page_follows: bool) -> None:
         results_dir=str(directory.path),
         report=_page(directory, page_follows),
         width=output_columns(),
-        inside=_inside(directory),
+        inside=found.inside,
     )
     print_text(text)
     print()

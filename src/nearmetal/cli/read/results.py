@@ -11,23 +11,26 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ...api.results import FIGURES, newest_first, open_results, open_series, series_below, write_report
+from ...api.catalog import known_names
+from ...api.engines import State, worker_states
+from ...api.results import (
+    FIGURES,
+    living_runs,
+    newest_first,
+    open_results,
+    open_series,
+    series_below,
+    write_report,
+)
 from ...api.series.results import frozen_series
-from ...engines import State
-from ...environments.registry import backend_names
 from ...errors import ExitCode, UsageError
-from ...host.lock import living_runs
 from ...records.directory import report_paths
 from ...records.disk import resume_line
 from ...records.export import ExportFormat
 from ...records.export import export as exported
 from ...report.text import plural
-from ...studies import names, series_names
-from ...workloads.applications.registry import application_names
-from ...workloads.kernels.registry import kernel_names
 from .. import series
 from ..common import FailOn, complain, print_json, show
-from ..measure.engines import workers_of
 from ..measure.measuring import exit_code
 from ..options import All, Directory, Fail, Json, Results
 from ..view import analysed
@@ -42,7 +45,7 @@ def status(directory: Path = Directory, results: Path = Results, json: bool = Js
     if several is not None:
         return series.status(several, json=json)
     found = open_results(directory, results, complain)
-    workers = workers_of(found)
+    workers = {} if found.closed else worker_states(found)
     if not found.frozen and any(state is not State.ENDED for state in workers.values()):
         lines = [f"{found.path}: no round yet", *_worker_lines(workers)]
         form = {"results_dir": str(found.path), "closed": False, "blocks": 0, "workers": workers}
@@ -177,12 +180,7 @@ def export(
 def list_(results: Path = Results, json: bool = Json) -> int:
     found, several = newest_first(results, complain), series_below(results, complain)
     empty = sorted(p.parent for p in results.glob("*/study.yaml") if not (p.parent / "plan.json").exists())
-    known = {
-        "studies": [*names(), *series_names()],
-        "environments": backend_names(),
-        "kernels": kernel_names(),
-        "applications": application_names(),
-    }
+    known = known_names()
     if json:
         print_json(
             {

@@ -90,9 +90,9 @@ class Docker(ProgramBackend):
             yield program_instance(request, run.pid, run.phases(begin), own, enter)
 
     seated = staticmethod(in_seat)
-    remove_kept = staticmethod(remove)
+    remove_instance = staticmethod(remove)
 
-    def kept(self, host: Host) -> tuple[str, ...]:
+    def instance_names(self, host: Host) -> tuple[str, ...]:
         """Return the names of all containers of the daemon; empty if no daemon answers."""
         if host.which("docker") is None or not socket_is_there():
             return ()

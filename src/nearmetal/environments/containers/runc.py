@@ -1,8 +1,9 @@
-"""Backend runc: the runtime used by Docker, containerd and Podman, used directly. Needs root."""
+"""Backends runc and crun: OCI runtimes, used without Docker, containerd or Podman. They need root."""
 
 from __future__ import annotations
 
-from .oci import CheckpointingOciBackend
+from ..contract import Unavailable
+from .oci import CheckpointingOciBackend, OciBackend
 
 
 class Runc(CheckpointingOciBackend):
@@ -12,3 +13,23 @@ class Runc(CheckpointingOciBackend):
     name = program = "runc"
     remedy = "apt-get install runc"
     own_groups = True
+
+
+class Crun(OciBackend):
+    """Backend crun.
+
+    crun takes the path of a control group as relative to the top of each hierarchy, so a container could
+    leave the group to which a batch system has restricted nearmetal. Therefore crun makes no groups: its
+    processes are put in groups made by nearmetal. crun also does not work if control groups of both versions
+    are mounted.
+    """
+
+    name = program = "crun"
+    remedy = "apt-get install crun"
+    immovable = Unavailable(
+        reason="crun has no command checkpoint, for example in Debian 12, where it is built without CRIU",
+        remedy="backend runc",
+    )
+    options = ("--cgroup-manager=disabled",)
+    own_groups = False
+    detach_unified = True

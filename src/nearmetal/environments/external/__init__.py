@@ -19,7 +19,7 @@ from .contract import (
 )
 from .dumping import require_way, write_images
 from .machine import describe, read_by_command, read_here
-from .names import KINDS, find_external, named
+from .names import FORMS, KINDS, find_external, named
 from .saved import (
     MANIFEST,
     again_line,
@@ -35,4 +35,4 @@ from .saved import (
     write_handed_over,
     write_saved,
 )
-from .surroundings import Answer, Finding, Machine, compare
+from .surroundings import Answer, Finding, MachineProperties, compare

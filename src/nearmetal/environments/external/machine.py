@@ -18,7 +18,7 @@ from ...host import Host, text_of
 from ...host.facts.provenance import cpu_flags, cpu_flags_in
 from ...model.record import JsonValue
 from .contract import SECONDS
-from .surroundings import Build, Machine
+from .surroundings import Build, MachineProperties
 
 _NOTES, _BUILD_ID = 4, 3
 """Type of the program header for notes (PT_NOTE), and type of the build ID note (NT_GNU_BUILD_ID), from
@@ -75,7 +75,7 @@ def describe(host: Host, processes: Sequence[int]) -> dict[str, JsonValue]:
     return found | {"files": files, "addresses": addresses}
 
 
-def read_here(host: Host, source: Mapping[str, JsonValue]) -> Machine:
+def read_here(host: Host, source: Mapping[str, JsonValue]) -> MachineProperties:
     """Return the properties of this machine.
 
     source: description of the source from describe(), which names the files and the addresses.
@@ -88,7 +88,7 @@ def read_here(host: Host, source: Mapping[str, JsonValue]) -> Machine:
     for name in _names(source, "addresses"):
         local, _, port = name.removesuffix(" listening").rpartition(":")
         addresses[name] = _bound(local, int(port) if name.endswith(" listening") else 0)
-    return Machine(
+    return MachineProperties(
         kernel=os.uname().release,
         architecture=os.uname().machine,
         flags=cpu_flags(host),
@@ -98,7 +98,7 @@ def read_here(host: Host, source: Mapping[str, JsonValue]) -> Machine:
     )
 
 
-def read_by_command(host: Host, source: Mapping[str, JsonValue]) -> Machine:
+def read_by_command(host: Host, source: Mapping[str, JsonValue]) -> MachineProperties:
     """Return the properties of another machine, read by one command. Addresses are not tried there.
 
     host: the other machine.
@@ -123,7 +123,7 @@ def read_by_command(host: Host, source: Mapping[str, JsonValue]) -> Machine:
     for line in lines[end:]:
         size, _, name = line.partition(" ")
         files[name] = Build(size=int(size), build_id=_build_id(bytes.fromhex(found[name])))
-    return Machine(
+    return MachineProperties(
         kernel=kernel,
         architecture=architecture,
         flags=cpu_flags_in(flags),

@@ -38,6 +38,8 @@ _MAKE: Mapping[str, Callable[[str], External]] = {
 }
 KINDS = tuple(_MAKE)
 """All prefixes of names."""
+FORMS = ("pid:N", "qmp:SOCKET", *(f"{kind}:NAME" for kind in _NAMED))
+"""Each prefix with a word for what follows it."""
 _REMEDY = f"one of the prefixes {', '.join(f'{kind}:' for kind in KINDS)}"
 
 

@@ -76,7 +76,7 @@ class Build(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class MachineProperties:
     """The properties of a machine on which an instance shall continue.
 
     kernel: release of the kernel.
@@ -95,7 +95,7 @@ class Machine:
     addresses: Mapping[str, str] = field(default_factory=dict)
 
 
-def compare(source: Mapping[str, JsonValue], there: Machine, memory: int) -> Iterator[Finding]:
+def compare(source: Mapping[str, JsonValue], there: MachineProperties, memory: int) -> Iterator[Finding]:
     """Compare a machine with the source of an instance, and yield the result of each check.
 
     source: description of the source from machine.describe(); empty for a checkpoint without one.
@@ -113,7 +113,7 @@ def compare(source: Mapping[str, JsonValue], there: Machine, memory: int) -> Ite
     yield _memory(there, memory)
 
 
-def _processor(source: Mapping[str, JsonValue], there: Machine) -> Finding:
+def _processor(source: Mapping[str, JsonValue], there: MachineProperties) -> Finding:
     if source.get("architecture") != there.architecture:
         return Finding(
             subject="processor",
@@ -151,7 +151,7 @@ def _kernel(source: str, there: str) -> Finding:
     )
 
 
-def _files(source: Mapping[str, JsonValue], there: Machine) -> Finding:
+def _files(source: Mapping[str, JsonValue], there: MachineProperties) -> Finding:
     files = source.get("files")
     assert isinstance(files, Mapping)
     missing = [name for name in files if name not in there.files]
@@ -165,7 +165,7 @@ def _files(source: Mapping[str, JsonValue], there: Machine) -> Finding:
     return checked("programs and libraries", not bad, good, bad, "install the same versions as at the source")
 
 
-def _taken(there: Machine) -> Iterator[Finding]:
+def _taken(there: MachineProperties) -> Iterator[Finding]:
     for address, why in there.addresses.items():
         if why:
             yield Finding(
@@ -178,7 +178,7 @@ def _taken(there: Machine) -> Iterator[Finding]:
         yield Finding(subject="addresses", answer=Answer.FINE, text=f"{', '.join(there.addresses)}: free")
 
 
-def _memory(there: Machine, memory: int) -> Finding:
+def _memory(there: MachineProperties, memory: int) -> Finding:
     if there.memory is None:
         return Finding(
             subject="memory", answer=Answer.UNKNOWN, text="/proc/meminfo does not say what is free"

@@ -39,8 +39,8 @@ from .daemon import (
     Daemon,
     ask,
     destroy_domain,
+    domain_names,
     find_virsh_message,
-    kept_domains,
     missing_programs,
     reached,
 )
@@ -188,13 +188,13 @@ class Libvirt:
 
     sample_memory = staticmethod(sampled)
 
-    def kept(self, host: Host) -> tuple[str, ...]:
-        return kept_domains(host)
+    def instance_names(self, host: Host) -> tuple[str, ...]:
+        return domain_names(host)
 
-    def kept_noted(self, host: Host) -> tuple[str, ...]:
-        return kept_domains(host, noted=True)
+    def recorded_instances(self, host: Host) -> tuple[str, ...]:
+        return domain_names(host, noted=True)
 
-    remove_kept = staticmethod(destroy_domain)
+    remove_instance = staticmethod(destroy_domain)
 
 
 def _require_expressible(host: Host, request: InstanceRequest) -> None:

@@ -266,7 +266,7 @@ def place_name(label: str) -> str:
     )
 
 
-def kept_domains(host: Host, *, noted: bool = False) -> tuple[str, ...]:
+def domain_names(host: Host, *, noted: bool = False) -> tuple[str, ...]:
     """Return the names of all domains, running or not, of the known daemons on this machine; empty if no
     daemon answers.
 

@@ -9,6 +9,7 @@ from ...model.capabilities import KeyPath, Misfits
 from ...model.environments.environment import Attachment, BackendSettings, Environment
 from ...model.environments.guest import GuestSettings, MachineType, StartFrom
 from ...model.keys import key_or, matching
+from ..qemu.settings import misfits as of_qemu
 
 URI = r"^qemu(\+unix)?:///(system|session)(\?socket=/[^?#&;\s]+)?$"
 """Pattern of the allowed URIs: those of libvirt daemons on this machine. Other transports are rejected
@@ -65,9 +66,10 @@ def not_by_libvirt(settings: GuestSettings, attachment: Attachment) -> Iterator[
         yield "cpu", "libvirt takes the name of a model, without features; write that, or backend: qemu"
 
 
-def misfits(environment: Environment, _given: Collection[KeyPath]) -> Misfits:
-    """Yield the settings of an environment in a study file that libvirt does not support, except its
+def misfits(environment: Environment, given: Collection[KeyPath]) -> Misfits:
+    """Yield the settings of an environment in a study file that libvirt or QEMU does not support, except its
     attachment, each with the reason."""
+    yield from of_qemu(environment, given)
     for name, why in not_by_libvirt(environment.guest or GuestSettings(), environment.attachment):
         if name != "attachment":
             yield ("guest", name), why

@@ -52,6 +52,7 @@ from .migrate import METHODS, migrated, sampled, unmovable
 from .moving import EVERY_CAPABILITY, START_COSTS, configure
 from .qmp import Monitor
 from .restore import TEMPLATE_PLACE, checkpoint, restore, restored_phases, save, woken
+from .settings import misfits
 
 
 class Qemu:
@@ -64,6 +65,7 @@ class Qemu:
         own=OWN_ALL | {KERNEL},
         attachments=GUEST_ATTACHMENTS,
         steps={"program": "QEMU"},
+        misfits=misfits,
     )
 
     def check(self, host: Host, tools: Tools) -> Available | Unavailable:

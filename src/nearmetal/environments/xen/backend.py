@@ -34,7 +34,7 @@ from . import config as xen_config
 from .disk import FILES, disks_made
 from .dom0 import Dom0Access, reached, visited
 from .guest import XenInstance, set_cpu_use, settings_of
-from .leftovers import kept_names, remove_named
+from .leftovers import domain_names, remove_named
 from .line import PORT, Line, answered, console_read, line_of, random_mac
 from .migrate import METHODS, migrated, unmovable
 from .nested import nested
@@ -193,12 +193,12 @@ class Xen:
             raise UnavailableError(f"{instance.label} is no guest of Xen", remedy="backend: xen")
         return migrated(host, tools, instance, request)
 
-    def kept(self, host: Host) -> tuple[str, ...]:
-        """See kept.Keeps. Searches this machine if it is a dom0, and all dom0s that are named in notes of
-        runs."""
-        return kept_names(host)
+    def instance_names(self, host: Host) -> tuple[str, ...]:
+        """See leftovers.ManagedByDaemon. Searches this machine if it is a dom0, and all dom0s that are named
+        in notes of runs."""
+        return domain_names(host)
 
-    remove_kept = staticmethod(remove_named)
+    remove_instance = staticmethod(remove_named)
 
 
 def _available(facts: XenFacts | Unavailable) -> Available | Unavailable:

@@ -19,7 +19,7 @@ _PARTS = ("-writable", "-swap", SAVED)
 _SHORT = 20.0
 
 
-def kept_names(host: Host) -> tuple[str, ...]:
+def domain_names(host: Host) -> tuple[str, ...]:
     """Return the labels of the instances that have leftovers on this machine or on another dom0 that is named
     in a note. A dom0 that does not answer is skipped."""
     found: set[str] = set()

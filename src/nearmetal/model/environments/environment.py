@@ -293,14 +293,14 @@ class Environment:
     guest: GuestSettings | None = key_or(
         None,
         GuestSettings,
-        "hardware, disk and kernel of virtual machines (backends qemu, libvirt and xen)",
+        "hardware, disk and kernel of virtual machines (backend {virtual})",
         {"memory": "2 GiB", "nic": "e1000"},
     )
     inside: str | None = key_or(
         None,
         NAME,
-        "an environment of virtual machines: the instances, containers of backend namespaces, run in one"
-        " guest of that environment, on the guest's kernel and in its image",
+        "an environment of virtual machines: the instances, containers of backend {stands_inside}, run in"
+        " one guest of that environment, on the guest's kernel and in its image",
         "vm",
     )
     own: BackendSettings | None = key_or(None, BackendSettings, "settings that only its backend has")
@@ -355,14 +355,14 @@ class Environment:
         False,
         TRUTH,
         "prepare its instances for being written to files or moved, without doing so, to measure what this"
-        " costs: their writable root is kept outside of them, and guests have the"
-        " capabilities of QEMU's migration set",
+        " costs: their writable root is kept outside of them, and the hypervisor of guests is set up for a"
+        " migration",
         True,
     )
     extra_work: float = key_or(
         0.0,
         quantity(Dimension.SHARE, 0, 10),
-        "work planted in every time share, as a fraction; backend handicap only",
+        "work planted in every time share, as a fraction; backend {plants_work} only",
         "3 %",
     )
     emulated: str = key_or(

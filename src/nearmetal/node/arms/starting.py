@@ -24,6 +24,7 @@ from ...host.namespaces import same_namespace
 from ...host.runtime import scratch_directory
 from ...model.environments.guest import GuestSettings
 from ...model.environments.network import Seat
+from ...model.keys import alternatives
 from ...model.study import Arm, Attachment, Environment, Starts
 from ...study_file.environments.backends import backends_that
 from ..inner_networks import joined_in
@@ -130,10 +131,8 @@ def _starts(trial: Trial, around: Surroundings, requests: Sequence[InstanceReque
         return [partial(trial.start, request, number) for number, request in enumerate(requests)]
     node, backend = trial.node, trial.node.backends[trial.arm.environment.backend]
     if not isinstance(backend, Enclosed):
-        takers = backends_that(lambda can: can.stands_inside)
-        raise UnavailableError(
-            f"backend {backend.name} starts nothing inside a guest", remedy=" or ".join(takers)
-        )
+        takers = alternatives(backends_that(lambda can: can.stands_inside))
+        raise UnavailableError(f"backend {backend.name} starts nothing inside a guest", remedy=takers)
     alone = around.alone and len(requests) == 1
     inside = partial(backend.start_inside, around.guest, node.software_of(trial.arm).tools, alone=alone)
     return [partial(node.instances.started, inside(request)) for request in requests]
@@ -253,7 +252,7 @@ def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceR
         user_namespace=node.user_namespace,
         base=node.bases.get(arm.environment.name),
         first_process=any(w.event for w in node.study.workloads),
-        groups=kept.groups if (kept := node.kept.get(label)) is not None else {},
+        groups=kept.groups if (kept := node.accounting.get(label)) is not None else {},
     )
 
 

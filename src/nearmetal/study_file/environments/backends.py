@@ -3,12 +3,15 @@ only if they are needed."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from operator import attrgetter
 
 from ... import plugins
 from ...errors import UnavailableError
 from ...model.capabilities import ENTRY_POINTS, Capabilities
 from ...model.environments.environment import BackendSettings
+from ...model.keys import alternatives
 
 
 def capabilities_of(backend: str) -> Capabilities | None:
@@ -31,6 +34,13 @@ def backends_that(have: Callable[[Capabilities], object]) -> tuple[str, ...]:
     backends."""
     found = {name: capabilities_of(name) for name in plugins.points(ENTRY_POINTS)}
     return tuple(name for name, can in found.items() if can is not None and have(can))
+
+
+def with_backends(text: str) -> str:
+    """Return the description of a key with the names of the installed backends in place of '{virtual}' and
+    other capabilities in braces. Loads all backends if there is one."""
+    asked = r"\{(virtual|stands_inside|plants_work)\}"
+    return re.sub(asked, lambda found: alternatives(backends_that(attrgetter(found[1]))), text)
 
 
 def every_settings() -> tuple[type[BackendSettings], ...]:

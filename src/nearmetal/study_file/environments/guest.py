@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...model.environments.guest import (
-    MIB,
-    Accelerator,
-    Aio,
-    Cache,
-    GuestSettings,
-    MachineType,
-    Nic,
-    StartFrom,
-)
+from ...model.environments.guest import MIB, GuestSettings
 from ...model.environments.image import HOST
 from ...model.study import Environment, StorageKind
 from ...units import Dimension, exact
@@ -23,8 +14,6 @@ from .backends import backends_that, capabilities_of
 
 LEAST_MEMORY = 48 * MIB
 """Least memory of a guest, in bytes. With less, no kernel can unpack its initramfs."""
-#: Largest MTU by network card, in bytes: max_mtu of Linux's drivers e1000 and 8139cp.
-_MOST_MTU = {Nic.E1000: 16110, Nic.RTL8139: 4096}
 
 Mistakes = Iterator[tuple[Path, str]]
 """Mistakes, as pairs (path of the key, message)."""
@@ -76,45 +65,14 @@ def _inside(section: Environment, g: GuestSettings, own: frozenset[str]) -> Mist
         yield ("memory",), f"no guest boots in less than {exact(LEAST_MEMORY, Dimension.SIZE)}"
     if g.memory % MIB:
         yield ("memory",), "a guest's memory is a whole number of MiB"
-    if g.cpu == "host" and g.accelerator is Accelerator.TCG:
-        yield ("cpu",), "cpu host needs accelerator kvm; write max"
     if g.vcpus is not None and g.numa > g.vcpus:
         yield ("numa",), f"{g.numa} NUMA nodes want as many vCPUs, and there are {g.vcpus}"
-    if g.machine is MachineType.MICROVM:
-        yield from _microvm(section, g)
     yield from _disks(section, g, own)
     if "nic" in own and not section.attachment.interfaced:
         yield ("nic",), f"attachment {section.attachment} has no network card"
-    mtu, most = section.network.mtu, _MOST_MTU.get(g.nic)
-    if mtu is not None and most is not None and mtu > most:
-        yield ("nic",), f"{g.nic} carries at most {most} bytes in a packet, and network: mtu is {mtu}"
-    if g.start is StartFrom.RESTORED and (g.vfio is not None or (section.image == HOST and g.disk is None)):
-        what = (
-            "a device that is passed through" if g.vfio is not None else f"image {HOST}, which it shares live"
-        )
-        yield ("start",), f"no checkpoint holds {what}; write start: cold, or an image"
-    if g.start is StartFrom.RESTORED and (g.writable is not None or g.swap is not None):
-        yield (
-            ("start",),
-            "no checkpoint holds disks that are written to; write start: cold, or leave them out",
-        )
-
-
-def _microvm(section: Environment, g: GuestSettings) -> Mistakes:
-    if g.nic in (Nic.E1000, Nic.RTL8139):
-        yield ("nic",), f"{g.nic} is a PCI card, and microvm has no PCI; write nic: virtio"
-    if section.image == HOST and g.disk is None:
-        what = f"microvm cannot share the files of image {HOST} (virtiofs); write an image, or machine: q35"
-        yield ("machine",), what
-    if g.vfio is not None:
-        yield ("vfio",), "microvm has no PCI; write machine: q35"
-    if g.numa > 1:
-        yield ("numa",), "microvm has no NUMA nodes; write machine: q35"
 
 
 def _disks(section: Environment, g: GuestSettings, own: frozenset[str]) -> Mistakes:
-    if g.aio is Aio.NATIVE and g.cache not in (Cache.NONE, Cache.DIRECTSYNC):
-        yield ("aio",), "aio native needs cache none or directsync"
     if g.modules is not None and (g.kernel is None or "/" not in g.kernel):
         yield ("modules",), "modules are of a kernel of your own; write kernel"
     if "root_device" in own and g.disk is None:
@@ -126,6 +84,3 @@ def _disks(section: Environment, g: GuestSettings, own: frozenset[str]) -> Mista
         named = key == "kernel" and "/" not in (text or "")
         if text is not None and (not (named or text.startswith("/")) or any(c.isspace() for c in text)):
             yield (key,), f'"{text[:60]}" is not an absolute path without spaces'
-    no_disk = g.disk is None and g.writable is None and g.swap is None and section.image == HOST
-    for key in sorted(own & {"format", "cache", "aio", "snapshot"}) if no_disk else ():
-        yield (key,), "it has no disk: its root is the machine's own, and what it writes stays in its memory"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ...model.keys import did_you_mean
+from ...model.keys import alternatives, did_you_mean
 from ...model.study import Attachment, Design, Environment, Limits, Reach, StorageKind
 from ..tree import Located
 from .backends import backends_that, capabilities_of
@@ -49,10 +49,10 @@ def _misfits(
         return {}  # the mistakes of the other environment are reported at their own place
     outer, inner = capabilities_of(around.backend), capabilities_of(section.backend)
     if outer is not None and not outer.virtual:
-        takers = " or ".join(backends_that(lambda c: c.virtual))
+        takers = alternatives(backends_that(lambda c: c.virtual))
         return {"inside": f'"{other}" has no virtual machines; write one of backend {takers}'}
     if inner is not None and not inner.stands_inside:
-        takers = " or ".join(backends_that(lambda c: c.stands_inside))
+        takers = alternatives(backends_that(lambda c: c.stands_inside))
         return {"backend": f"{section.backend} cannot run inside a guest; write {takers}"}
     return {}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ...model.capabilities import KeyPath
 from ...model.environments.environment import BackendSettings, Environment
-from ...model.keys import keys_of
+from ...model.keys import alternatives, keys_of
 from ..tree import Located, MapNode, Node, Scalar
 from .backends import backends_that, capabilities_of, every_settings
 
@@ -61,7 +61,7 @@ def check_own(section: Environment, found: Located) -> None:
 
 
 def _owners(settings: type[BackendSettings]) -> str:
-    return " or ".join(backends_that(lambda c: c.settings is settings))
+    return alternatives(backends_that(lambda c: c.settings is settings))
 
 
 def _paths(node: Node | None) -> Iterator[KeyPath]:

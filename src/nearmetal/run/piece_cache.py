@@ -32,7 +32,7 @@ _SOURCES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptPieces:
+class PieceCache:
     """The stored pieces of one request, written by one version of the program.
 
     directory: holds the pieces of all requests.
@@ -97,11 +97,11 @@ class KeptPieces:
                     path.unlink(missing_ok=True)
 
 
-def kept_pieces(request: FoldRequest) -> KeptPieces:
+def piece_cache(request: FoldRequest) -> PieceCache:
     """Return the stored pieces of a request that this version of the program can use."""
     quantiles = sorted((workload, sorted(metrics)) for workload, metrics in request.quantiles.items())
     rest = (request.comparisons, request.seed, request.detail)
-    return KeptPieces(
+    return PieceCache(
         directory=user_cache() / "nearmetal" / "folded", request=f"{_version()} {quantiles!r} {rest!r}"
     )
 

@@ -14,9 +14,9 @@ from nearmetal.model.environments.guest import Accelerator, GuestSettings
 from nearmetal.model.record import TrialRecord, slice_phase
 from nearmetal.model.study import Study
 from nearmetal.plan import FIXED_FROM, make_plan
-from nearmetal.run import kept_costs as module
+from nearmetal.run import cost_cache as module
+from nearmetal.run.cost_cache import measured_costs, store_costs, stored_costs
 from nearmetal.run.estimate import BlockCosts, RunCosts, estimate, estimated_costs
-from nearmetal.run.kept_costs import keep_costs, kept_costs, measured_costs
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.testing.simulate import Spread, simulate
 
@@ -44,7 +44,7 @@ def designed(study: Study, **changes: object) -> Study:
 def keep(study: Study) -> None:
     costs = measured_costs(study, rehearsal=5.0, walls={1: 2.0}, records=records(study, 1))
     assert costs is not None
-    keep_costs(study, host(), costs)
+    store_costs(study, host(), costs)
 
 
 def test_the_time_of_a_block_beside_its_slices_is_what_is_left_of_it() -> None:
@@ -62,14 +62,14 @@ def test_a_study_is_found_again_with_another_budget_and_seed_but_on_no_other_mac
     study = small_study("native", "box")
     keep(study)
     again = designed(study, seed=9, max_time=70.0, max_blocks=3)
-    found = kept_costs(again, host())
+    found = stored_costs(again, host())
     assert found is not None and found.rehearsal == 5.0
-    assert kept_costs(study, host("two")) is None
-    assert kept_costs(designed(study, slices=3), host()) is None
-    assert kept_costs(designed(study, margin=0.01), host()) is None
+    assert stored_costs(study, host("two")) is None
+    assert stored_costs(designed(study, slices=3), host()) is None
+    assert stored_costs(designed(study, margin=0.01), host()) is None
     limited = [replace(e, limits=replace(e.limits, cpu_quota=0.5)) for e in study.environments]
-    assert kept_costs(replace(study, environments=tuple(limited)), host()) is None
-    assert kept_costs(small_study("native", "other"), host()) is None
+    assert stored_costs(replace(study, environments=tuple(limited)), host()) is None
+    assert stored_costs(small_study("native", "other"), host()) is None
 
 
 def test_a_plan_by_measured_costs_differs_from_one_by_estimates() -> None:
@@ -132,7 +132,7 @@ def test_a_damaged_file_is_not_used(cache: Path, text: str) -> None:
     keep(study)
     (file,) = cache.iterdir()
     file.write_text(text)
-    assert kept_costs(study, host()) is None
+    assert stored_costs(study, host()) is None
 
 
 def test_the_oldest_files_are_removed_and_a_cache_that_cannot_be_written_is_no_error(

@@ -22,7 +22,7 @@ needs 9."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptGroups:
+class AccountingGroups:
     """The control groups that all instances of one label use, one instance after the other.
 
     groups: directory by controller.
@@ -33,7 +33,7 @@ class KeptGroups:
     files: CounterFiles
 
 
-def kept_groups(
+def accounting_groups(
     host: Host,
     study: Study,
     arms: Mapping[str, Arm],
@@ -41,7 +41,7 @@ def kept_groups(
     label: str,
     scratch: Path,
     stack: ExitStack,
-) -> dict[str, KeptGroups]:
+) -> dict[str, AccountingGroups]:
     """Create the control groups that exist for the whole run, and return them by the label of the instances
     that use them.
 
@@ -62,7 +62,7 @@ def kept_groups(
                 made[request.label] = stack.enter_context(backend.accounts(request))
     held = len(made) <= HELD_INSTANCES
     found = {
-        own: KeptGroups(groups=groups, files=CounterFiles(host, cgroup_paths(groups), held=held))
+        own: AccountingGroups(groups=groups, files=CounterFiles(host, cgroup_paths(groups), held=held))
         for own, groups in made.items()
     }
     for kept in found.values():

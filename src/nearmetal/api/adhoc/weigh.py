@@ -1,4 +1,4 @@
-"""Makes studies from a command line: the study of `weigh A B`, and variants of a study."""
+"""Makes the study of `weigh A B`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ...errors import UsageError
 from ...model.environments.environment import DISKS
 from ...model.environments.guest import GuestSettings
 from ...model.environments.image import HOST
+from ...model.keys import alternatives
 from ...model.study import (
     ApplicationWorkload,
     Attachment,
@@ -19,7 +20,6 @@ from ...model.study import (
     Environment,
     KernelWorkload,
     Mode,
-    Pages,
     Placement,
     Storage,
     StorageKind,
@@ -27,6 +27,7 @@ from ...model.study import (
     Workload,
 )
 from ...report.text import enumerated
+from ...study_file.environments.backends import backends_that
 from ...workloads.applications.registry import needs_storage
 from ...workloads.kernels.registry import kernel, workload_title
 
@@ -167,23 +168,6 @@ def with_time_limit(study: Study, seconds: float) -> Study:
     return replace(study, workloads=tuple(w.limited_to(seconds) for w in study.workloads))
 
 
-def with_pages(study: Study, pages: Pages) -> Study:
-    """Set this page size for all kernels. If workloads become equal, only the first is kept."""
-    if pages is Pages.HUGE:
-        return study
-    seen: list[tuple[str, tuple[tuple[str, str | int | float], ...]]] = []
-    kept = []
-    for w in study.workloads:
-        if isinstance(w, KernelWorkload):
-            what = (w.kernel, tuple(sorted(w.params.items())))
-            if what in seen:
-                continue
-            seen.append(what)
-            w = replace(w, pages=pages)
-        kept.append(w)
-    return replace(study, workloads=tuple(kept))
-
-
 def _attached(name: str, backend: Backend, attachments: Sequence[Attachment]) -> dict[str, Attachment]:
     """Return the attachments with which a backend is measured, by name of the environment.
 
@@ -197,10 +181,12 @@ def _attached(name: str, backend: Backend, attachments: Sequence[Attachment]) ->
     virtual, fitting = backend.capabilities.virtual, backend.capabilities.attachments
     can = [a for a in attachments if a in BARE_ATTACHMENTS or (own and (virtual or a in fitting))]
     if own and not can:
-        words = " or ".join(a.value for a in attachments)
+        words = alternatives([a.value for a in attachments])
+        takers = alternatives(backends_that(lambda c: c.attachments.issuperset(attachments)))
+        usual = f"attachment {', '.join(sorted(fitting))}"
         raise UsageError(
-            f"{name} cannot have attachment {words}, which is of virtual machines",
-            remedy="macvlan for containers, qemu for macvtap and user",
+            f"{name} cannot have attachment {words}",
+            remedy=f"backend {takers}, or {usual}" if takers else usual,
         )
     can = can or [Attachment.HOST]
     return {name: can[0]} if len(can) == 1 else {f"{name}-{a.value}": a for a in can}

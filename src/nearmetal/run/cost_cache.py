@@ -31,7 +31,7 @@ MOST_FILES = 1000
 """Largest number of studies whose costs are stored. Those that were measured least recently are removed."""
 
 
-def keep_costs(study: Study, host: Host, costs: RunCosts) -> None:
+def store_costs(study: Study, host: Host, costs: RunCosts) -> None:
     """Store how long a run of a study took. If the cache cannot be written, nothing is stored.
 
     study: the study as requested, including the arms that were left out.
@@ -45,7 +45,7 @@ def keep_costs(study: Study, host: Host, costs: RunCosts) -> None:
             old.unlink(missing_ok=True)
 
 
-def kept_costs(study: Study, host: Host) -> RunCosts | None:
+def stored_costs(study: Study, host: Host) -> RunCosts | None:
     """Return how long the last run of a study took on this machine; None if nothing is stored. That run may
     have had another time budget, number of rounds or seed."""
     try:

@@ -6,11 +6,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ...analysis.causes.suggestions import CHEAPER, SHORT_RTO
 from ...errors import UsageError
-from ...model.result import Analysis, Cell, Change, Suggestion, Verdict
+from ...model.result import Analysis, Cell, Change, Verdict
 from ...model.study import Arm, Pinning, Placement, Storage, StorageKind, Study
+from ..studies import draw_seed
+
+if TYPE_CHECKING:
+    from ..results import Results
 
 TRIED = "tried"
 """Suffix of the name of the environment that has the change, and of its placement if that is changed."""
@@ -29,6 +34,27 @@ class TryResult:
     helps: bool | None
     words: str
     cell: Cell | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuggestedChange:
+    """A change that may reduce an overhead.
+
+    cell: the cell with the overhead.
+    words: the change, for the user.
+    study: compares the arm that has the change with the unchanged one.
+    """
+
+    cell: Cell
+    words: str
+    study: Study
+
+    def result(self, analysis: Analysis) -> TryResult:
+        """Return whether the change helped.
+
+        analysis: of a run of the study.
+        """
+        return answer(analysis, self.cell)
 
 
 def triable(analysis: Analysis) -> list[Cell]:
@@ -71,8 +97,21 @@ def _change(cell: Cell) -> Change | None:
     return None if cell.attribution is None else cell.attribution.change
 
 
-def suggestion_of(cell: Cell) -> Suggestion | None:
-    return cell.attribution.suggestion if cell.attribution is not None else None
+def suggested_change(found: Results, wanted: str, seed: int | None) -> SuggestedChange:
+    """Return a change that a result suggests, with the study that tries it.
+
+    wanted: as in chosen().
+    seed: seed of the study; None to draw one.
+
+    Raises UsageError if no cell matches.
+    """
+    cell = chosen(found.analysis, wanted, str(found.directory))
+    suggestion = cell.attribution.suggestion if cell.attribution is not None else None
+    return SuggestedChange(
+        cell=cell,
+        words=suggestion.words if suggestion is not None else "",
+        study=try_study(found.study, cell, seed=draw_seed() if seed is None else seed),
+    )
 
 
 def try_study(study: Study, cell: Cell, *, seed: int) -> Study:
