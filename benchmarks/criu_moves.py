@@ -27,8 +27,8 @@ from nearmetal.lifecycle import Method
 from nearmetal.model.environments.guest import MIB
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.criu import find_criu
-from nearmetal.subjects.checkpoint_event import CheckpointEvent
-from nearmetal.subjects.progress import ProgramProgress, read_progress
+from nearmetal.subjects.events.checkpoint_event import CheckpointEvent
+from nearmetal.subjects.events.progress import ProgramProgress, read_progress
 
 HOST = LocalHost()
 LABEL = f"nearmetal-check-{os.getpid()}-lp"

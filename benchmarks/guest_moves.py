@@ -34,8 +34,8 @@ from nearmetal.network.build import Network, build_networks
 from nearmetal.network.plan import NetworkRequest
 from nearmetal.node.bases import KERNEL_IMAGE, kernel_of
 from nearmetal.node.machine import image_store
-from nearmetal.subjects.pace import marked
-from nearmetal.subjects.probing import PERIODS, Probe, client, program_inside, responder
+from nearmetal.subjects.events.pace import marked
+from nearmetal.subjects.events.probing import PERIODS, Probe, client, program_inside, responder
 
 HOST, QEMU = LocalHost(), Qemu()
 LABEL = f"nearmetal-check-{os.getpid()}-lc"

@@ -53,7 +53,7 @@ from nearmetal.model.environments.guest import MIB
 from nearmetal.node.criu import find_criu
 from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent
-from nearmetal.subjects.move_choice import MOVE_KIND, Predictions, predicted
+from nearmetal.subjects.events.move_choice import MOVE_KIND, Predictions, predicted
 
 PARTS = ("idle", "dirty", "process", "lazy", "container", "auto", "probe")
 LIMIT, BOUND = 0.3, 0.15

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from nearmetal.api import moving
+from nearmetal.api.moves import moving
 from nearmetal.environments.qemu.qmp import Monitor
 from nearmetal.errors import NearmetalError
 from nearmetal.lifecycle import Method

@@ -12,7 +12,7 @@ from nearmetal.meters.groups import MeteredArm
 from nearmetal.model.study import Arm, Design, EventSubject, SubjectFacts
 from nearmetal.node.arms.running_arm import RunningArm
 from nearmetal.subjects.contract import Cost, Subject
-from nearmetal.subjects.event_rows import event_row
+from nearmetal.subjects.events.rows import event_row
 from nearmetal.subjects.rounds import rounds
 
 ENDING = SubjectFacts(

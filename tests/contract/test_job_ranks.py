@@ -22,9 +22,9 @@ from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment, Environment, NodeLink
 from nearmetal.network.build import Network, build_networks
 from nearmetal.network.plan import NetworkRequest
-from nearmetal.subjects.event_hooks import SeatChange
-from nearmetal.subjects.progress import read_progress
-from nearmetal.subjects.tcp_job import port_of
+from nearmetal.subjects.events.hooks import SeatChange
+from nearmetal.subjects.events.progress import read_progress
+from nearmetal.subjects.events.tcp_job import port_of
 
 pytestmark = [pytest.mark.more, pytest.mark.beside]
 

@@ -21,7 +21,7 @@ from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment
 from nearmetal.network.build import Network, build_networks
 from nearmetal.network.plan import NetworkRequest
-from nearmetal.subjects import probing
+from nearmetal.subjects.events import probing
 
 pytestmark = [
     pytest.mark.beside,

@@ -23,8 +23,8 @@ from nearmetal.lifecycle import Method, Phase
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.criu import IMAGE, find_criu
 from nearmetal.node.machine import cache_directory, image_store
-from nearmetal.subjects.checkpoint_event import CheckpointEvent
-from nearmetal.subjects.pace import ignore
+from nearmetal.subjects.events.checkpoint_event import CheckpointEvent
+from nearmetal.subjects.events.pace import ignore
 from nearmetal.workloads.build import build_tools
 
 HOST = LocalHost()

@@ -22,7 +22,7 @@ import pytest
 from tests.patience import until
 from tests.system.checkpoint_case import find_or_build_criu
 
-from nearmetal.api import moving
+from nearmetal.api.moves import moving
 from nearmetal.environments import Unavailable
 from nearmetal.errors import NearmetalError
 from nearmetal.host import LocalHost

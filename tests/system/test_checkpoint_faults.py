@@ -29,7 +29,7 @@ from nearmetal.host.leftovers import find
 from nearmetal.host.processes import labelled as processes
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.lifecycle import Method, Phase
-from nearmetal.subjects.progress import read_progress
+from nearmetal.subjects.events.progress import read_progress
 
 pytestmark = [pytest.mark.more, pytest.mark.beside, pytest.mark.no_run]
 

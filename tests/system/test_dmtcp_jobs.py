@@ -23,8 +23,8 @@ from nearmetal.host.processes import labelled as processes
 from nearmetal.lifecycle import Phase
 from nearmetal.model.study import Attachment, Environment, Mpi
 from nearmetal.node.machine import cache_directory
-from nearmetal.subjects.dmtcp_jobs import RestartEvent
-from nearmetal.subjects.verified import Restored, VerifiedProgram
+from nearmetal.subjects.events.dmtcp_jobs import RestartEvent
+from nearmetal.subjects.events.verified import Restored, VerifiedProgram
 from nearmetal.workloads.build import build_tools
 
 pytestmark = [

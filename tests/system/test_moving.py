@@ -22,7 +22,7 @@ from tests.patience import until
 from tests.system.moving_case import MEMORY, ROOT, Program, criu, program, state
 from tests.system.test_quick import left_behind, nearmetal
 
-from nearmetal.api.move_locks import only_one
+from nearmetal.api.moves.locks import only_one
 from nearmetal.environments.qemu.qmp import Monitor
 
 pytestmark = pytest.mark.apart

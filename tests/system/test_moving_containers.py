@@ -15,7 +15,7 @@ from tests.patience import until
 from tests.system.moving_case import ROOT, There, children, criu, state, there
 from tests.system.test_moving import NAME, root, started_runc
 
-from nearmetal.api import moving
+from nearmetal.api.moves import moving
 from nearmetal.errors import RunError
 from nearmetal.lifecycle import Method
 

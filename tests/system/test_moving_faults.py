@@ -32,7 +32,9 @@ from tests.system.moving_case import (
 from tests.system.test_moving import NAME, root, started_lxc, started_runc
 from tests.system.test_quick import left_behind, nearmetal
 
-from nearmetal.api import move_plans, moving, moving_hosts
+from nearmetal.api.moves import hosts as moving_hosts
+from nearmetal.api.moves import moving
+from nearmetal.api.moves import plans as move_plans
 from nearmetal.errors import RunError
 from nearmetal.host import namespaces
 from nearmetal.lifecycle import Method

@@ -17,7 +17,7 @@ from tests.system.moving_case import state
 from tests.system.test_moving import QEMU, Guest, guests
 from tests.system.test_quick import left_behind, nearmetal
 
-from nearmetal.api import moving
+from nearmetal.api.moves import moving
 from nearmetal.environments.qemu.qmp import Monitor
 from nearmetal.errors import RunError
 from nearmetal.lifecycle import Method

@@ -26,7 +26,7 @@ from tests.system.moving_case import (
     there,
 )
 
-from nearmetal.api import moving
+from nearmetal.api.moves import moving
 from nearmetal.environments import Unavailable
 from nearmetal.environments.external import WrittenError, dumping
 from nearmetal.errors import RunError, UnavailableError, UsageError

@@ -25,7 +25,7 @@ from tests.system.moving_case import (
     there,
 )
 
-from nearmetal.api import moving
+from nearmetal.api.moves import moving
 from nearmetal.cli.moving import plan_json, plan_lines
 from nearmetal.environments.external import Answer
 from nearmetal.environments.external.machine import build_id

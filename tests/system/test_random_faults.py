@@ -31,8 +31,8 @@ from nearmetal.errors import NearmetalError, RunError, TrialFailedError
 from nearmetal.host import namespaces
 from nearmetal.host.leftovers import find
 from nearmetal.host.runtime import scratch_directory
-from nearmetal.subjects import checkpoint_event
-from nearmetal.subjects.progress import read_progress
+from nearmetal.subjects.events import checkpoint_event
+from nearmetal.subjects.events.progress import read_progress
 
 pytestmark = [pytest.mark.apart, pytest.mark.beside, pytest.mark.no_run]
 

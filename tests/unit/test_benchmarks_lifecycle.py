@@ -7,7 +7,7 @@ from benchmarks.guest_moves import GuestMove
 from benchmarks.lifecycle import AutoMove, Experience, decide, judged
 
 from nearmetal.lifecycle import Conditions, Estimate, Method, predict
-from nearmetal.subjects.move_choice import Predictions
+from nearmetal.subjects.events.move_choice import Predictions
 
 
 def made(method: Method, total: float, stopped: float, used: Method | None = None) -> AutoMove:

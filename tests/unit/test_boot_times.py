@@ -23,7 +23,7 @@ from nearmetal.model.study import Attachment, Better, Design, Environment, Place
 from nearmetal.published import published
 from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.sheet import markdown_of, text_of
-from nearmetal.report.tables.boot import boot_leaf, steps_of
+from nearmetal.report.tables.papers.boot import boot_leaf, steps_of
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.testing.simulate import PLAIN
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nearmetal.api import checking_moves
 from nearmetal.api.checking import NOT_HERE, WORKS
-from nearmetal.api.checking_moves import check_checkpoints, check_moves
+from nearmetal.api.moves import checking as checking_moves
+from nearmetal.api.moves.checking import check_checkpoints, check_moves
 from nearmetal.environments import Criu, Unavailable
 from nearmetal.environments.registry import get_backend
 from nearmetal.lifecycle import Method

@@ -29,7 +29,7 @@ from nearmetal.records import SeriesDirectory
 from nearmetal.report.page.rank_curves import rank_figures
 from nearmetal.report.series import PartResult, series_json, series_text
 from nearmetal.report.series_page import write_series
-from nearmetal.report.tables.whole_runs import WholeRun, whole_runs_grids
+from nearmetal.report.tables.papers.whole_runs import WholeRun, whole_runs_grids
 from nearmetal.run.series import offer_planned
 from nearmetal.studies import find_series
 from nearmetal.study_file import dump_study, load_study, load_text

@@ -16,8 +16,8 @@ from typing import Any, cast
 import pytest
 from tests.system.moving_case import stats_dump
 
-from nearmetal.api.move_dumps import removed_if_failed
-from nearmetal.api.move_plans import past_moves
+from nearmetal.api.moves.dumps import removed_if_failed
+from nearmetal.api.moves.plans import past_moves
 from nearmetal.environments import Criu
 from nearmetal.environments.external import (
     KINDS,

@@ -24,10 +24,10 @@ from nearmetal.model.change import replace
 from nearmetal.model.study import Attachment, Environment, EventSubject
 from nearmetal.model.workloads.event import Extent, Load
 from nearmetal.subjects.checkpoint import CHECKPOINT, CheckpointRestore
+from nearmetal.subjects.events.mpi_jobs import share_of_rank
+from nearmetal.subjects.events.rank_moves import refuses_to_move_rank, stopped_by_move
+from nearmetal.subjects.events.tcp_job import view_of
 from nearmetal.subjects.migrate import MIGRATE, Migrate
-from nearmetal.subjects.mpi_jobs import share_of_rank
-from nearmetal.subjects.rank_moves import refuses_to_move_rank, stopped_by_move
-from nearmetal.subjects.tcp_job import view_of
 from nearmetal.testing.fake_host import FakeHost
 
 RANK = EventSubject(name="w", facts=MIGRATE, of=Extent.RANK)

@@ -21,7 +21,7 @@ from nearmetal.model.study import Arm, Attachment, Environment, EventSubject, Pl
 from nearmetal.node.arms.starting import with_layers
 from nearmetal.node.survey.available import asks_for_moves, usable_backends, why_unmovable
 from nearmetal.subjects.checkpoint import CHECKPOINT
-from nearmetal.subjects.event_rows import event_row, with_steps
+from nearmetal.subjects.events.rows import event_row, with_steps
 from nearmetal.subjects.migrate import MIGRATE
 from nearmetal.subjects.start_stop import START
 from nearmetal.testing.fake_host import FakeHost

@@ -17,10 +17,10 @@ from nearmetal.environments.registry import get_backend
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.lifecycle import Costs, Estimate, Method, PageSample, Phase, PhaseTimes
 from nearmetal.model.study import Arm, Attachment, Design, Environment, EventSubject, Mode, Placement
-from nearmetal.subjects import move_choice
+from nearmetal.subjects.events import move_choice
+from nearmetal.subjects.events.move_choice import ProcessMethodChooser
+from nearmetal.subjects.events.verified import Restored
 from nearmetal.subjects.migrate import MIGRATE, Migrate
-from nearmetal.subjects.move_choice import ProcessMethodChooser
-from nearmetal.subjects.verified import Restored
 
 MEMORY, SPEED = 100_000_000, 1.6e9
 """The files are written and read at 100 to 800 MB/s, so that criu takes 0.2 to 1.3 s and criu-lazy 0.2 s of

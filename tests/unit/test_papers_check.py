@@ -21,7 +21,7 @@ from nearmetal.model.papers.formula import Formula
 from nearmetal.model.papers.published import Quantity, Rule
 from nearmetal.published import json_schema, load, paper_keys, published, read
 from nearmetal.published.positions import Positions
-from nearmetal.report.tables.papers import follows_text, paper_json
+from nearmetal.report.tables.papers.findings import follows_text, paper_json
 
 PAPERS = (
     "paravirtualization-2006",

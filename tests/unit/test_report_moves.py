@@ -18,12 +18,12 @@ from nearmetal.model.study import EventSubject
 from nearmetal.report.page.document import Context, page_html
 from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.sheet import Grid
-from nearmetal.report.tables.clients import clients_grids
-from nearmetal.report.tables.event_sentences import event_sentences
+from nearmetal.report.tables.events.clients import clients_grids
+from nearmetal.report.tables.events.sentences import event_sentences
 from nearmetal.report.text import tight
 from nearmetal.study_file import load_text
+from nearmetal.subjects.events.probing import AT_REST, TCP_EVERY, ProbeResults, results_of
 from nearmetal.subjects.migrate import MIGRATE, SeenMove, guest_rows
-from nearmetal.subjects.probing import AT_REST, TCP_EVERY, ProbeResults, results_of
 
 STUDY = """\
 name: jobs

@@ -29,7 +29,7 @@ from nearmetal.report.page.curves import swept_figures
 from nearmetal.report.page.document import Context, page_html
 from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.sheet import markdown_of, text_of
-from nearmetal.report.tables.sweeps import convergence_lines, convergence_sentences, held, sweeps_json
+from nearmetal.report.tables.events.sweeps import convergence_lines, convergence_sentences, held, sweeps_json
 from nearmetal.report.tables.swept import swept_leaf
 from nearmetal.study_file import load_text
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate

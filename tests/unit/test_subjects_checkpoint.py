@@ -8,8 +8,10 @@ from nearmetal.environments import Checkpoints, Immovable, Migrates, Unavailable
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.lifecycle import Method, Phase, PhaseTimes
 from nearmetal.model.study import Attachment, Environment, EventSubject
-from nearmetal.subjects.checkpoint import CHECKPOINT, CheckpointRestore, facts_of, rows
-from nearmetal.subjects.verified import Restored
+from nearmetal.subjects import checkpoint
+from nearmetal.subjects.checkpoint import CHECKPOINT, CheckpointRestore
+from nearmetal.subjects.events.restores import facts_of, rows
+from nearmetal.subjects.events.verified import Restored
 from nearmetal.testing.fake_host import FakeHost
 
 STEPS = {
@@ -71,7 +73,7 @@ def test_backends_without_say_why_and_what_helps(name: str) -> None:
 @pytest.mark.parametrize("name", ["native", "namespaces", "runc"])
 def test_lazy_pages_need_a_network_of_the_instance_s_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Source and destination exist at the same time, and would have the same sockets."""
-    monkeypatch.setattr(CheckpointRestore, "refused_by_criu", lambda *_: None)
+    monkeypatch.setattr(checkpoint, "refused_by_criu", lambda *_: None)
     backend, host = get_backend(name), FakeHost(root=True)
     lazy = EventSubject(name="w", facts=CHECKPOINT, method=Method.CRIU_LAZY)
 

@@ -22,16 +22,16 @@ from nearmetal.host.counters.procfiles import proportional_set
 from nearmetal.lifecycle import Method
 from nearmetal.model.study import Design, EventSubject, Mode, SubjectFacts
 from nearmetal.node.arms.instances import Instances
-from nearmetal.subjects import guest_jobs, tcp_job
 from nearmetal.subjects.density import DENSITY
-from nearmetal.subjects.event_rows import reported
+from nearmetal.subjects.events import guest_jobs, tcp_job
+from nearmetal.subjects.events.guest_jobs import GuestJob
+from nearmetal.subjects.events.progress import ProgramProgress
+from nearmetal.subjects.events.rows import reported
+from nearmetal.subjects.events.tcp_job import AttachedRank, TcpJob
+from nearmetal.subjects.events.verified import VerifiedProgram
 from nearmetal.subjects.exec import EXEC
-from nearmetal.subjects.guest_jobs import GuestJob
 from nearmetal.subjects.migrate import MIGRATE, Migrate
-from nearmetal.subjects.progress import ProgramProgress
 from nearmetal.subjects.start_stop import START, STOP
-from nearmetal.subjects.tcp_job import AttachedRank, TcpJob
-from nearmetal.subjects.verified import VerifiedProgram
 from nearmetal.testing.fake_host import FakeProcess
 
 DESIGN = Design(baselines=("n",), margin=0.03, confidence=0.95, seed=1, slices=8, runs=3)

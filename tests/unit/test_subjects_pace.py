@@ -10,9 +10,9 @@ import pytest
 
 from nearmetal.model.record import Status
 from nearmetal.model.study import EventSubject
-from nearmetal.subjects.event_rows import slowdown_rows
+from nearmetal.subjects.events.pace import LEAST_BEHIND, Mark, behind, marked, pace, written_pages
+from nearmetal.subjects.events.rows import slowdown_rows
 from nearmetal.subjects.migrate import MIGRATE
-from nearmetal.subjects.pace import LEAST_BEHIND, Mark, behind, marked, pace, written_pages
 
 EVENT = EventSubject(name="w", facts=MIGRATE)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal.api.move_locks import only_one, only_one_of
+from nearmetal.api.moves.locks import only_one, only_one_of
 from nearmetal.environments.external import (
     Answer,
     Finding,

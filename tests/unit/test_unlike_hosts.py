@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nearmetal.api.move_plans import CHECKPOINT, How, planned
+from nearmetal.api.moves.plans import CHECKPOINT, How, planned
 from nearmetal.environments import GuestBase, InstanceRequest, Tools
 from nearmetal.environments.external import Answer, Saved, Target, monitor, qmp_sockets
 from nearmetal.environments.external.domains import LibvirtDomain

@@ -70,7 +70,7 @@ def _checks(progress: Progress | None) -> Iterator[Check]:
     from ..node.machine import prepare_machine
     from ..node.progress import Silent
     from ..node.survey.attachments import check_attachments
-    from .checking_moves import check_checkpoints, check_moves
+    from .moves.checking import check_checkpoints, check_moves
 
     host = LocalHost()
     loaded = _load()

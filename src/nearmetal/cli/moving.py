@@ -8,8 +8,8 @@ from pathlib import Path
 
 import typer
 
-from ..api import moving
-from ..api.move_plans import USUAL_BOUND
+from ..api.moves import moving
+from ..api.moves.plans import USUAL_BOUND
 from ..errors import ExitCode, UsageError
 from ..lifecycle import Bounded, Estimate, Method
 from ..model.keys import alternatives

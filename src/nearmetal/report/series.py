@@ -22,20 +22,20 @@ from .page.trouble import number_text, seen_text, time_text
 from .record_index import RecordIndex
 from .sheet import Block, Grid, Leaf, Words, text_of
 from .tables.answer import answer_sentences
-from .tables.beside import PrintedComparison, beside, times_grid
-from .tables.boot import boot_blocks, printed_boots
 from .tables.cells import Entry, compared_labels, left_out_text, verdict_table, verdict_text
-from .tables.claims import ClaimHere, claims_grid, claims_here
-from .tables.clients import clients_grids
-from .tables.event_sentences import event_sentences
+from .tables.events.clients import clients_grids
+from .tables.events.sentences import event_sentences
+from .tables.events.sweeps import sweeps_json
 from .tables.guest_gains import gains_grids, gains_json, gains_of
 from .tables.instances import instances_blocks, instances_json, instances_of, printed_grids, printed_json
-from .tables.layout import LaidOutTable, laid_out
-from .tables.paper_method import method_blocks, method_json
-from .tables.papers import finding_json, findings_blocks
-from .tables.sweeps import sweeps_json
+from .tables.papers.beside import PrintedComparison, beside, times_grid
+from .tables.papers.boot import boot_blocks, printed_boots
+from .tables.papers.claims import ClaimHere, claims_grid, claims_here
+from .tables.papers.findings import finding_json, findings_blocks
+from .tables.papers.layout import LaidOutTable, laid_out
+from .tables.papers.method import method_blocks, method_json
+from .tables.papers.whole_runs import whole_runs, whole_runs_grids, whole_runs_json
 from .tables.trust import trust_in
-from .tables.whole_runs import whole_runs, whole_runs_grids, whole_runs_json
 from .text import one_line, plural
 
 

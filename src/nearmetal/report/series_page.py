@@ -22,8 +22,8 @@ from .page.rank_curves import rank_figures
 from .record_index import RecordIndex
 from .series import PartResult, answer_of, scale_text, series_files, sheet
 from .sheet import Block, html_of, markdown_of
-from .tables.beside import PrintedComparison
 from .tables.cells import side
+from .tables.papers.beside import PrintedComparison
 from .text import one_line, plural, tight
 
 

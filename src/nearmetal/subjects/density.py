@@ -14,7 +14,7 @@ from ..node.arms.starting import Surroundings, guest_around, idle_instances
 from ..node.node import Node
 from ..node.trial import Guard, Trial
 from .contract import Cost, Subject
-from .event_rows import START_SECONDS, event_row, measured_row
+from .events.rows import START_SECONDS, event_row, measured_row
 from .rounds import shuffled
 
 GIB = 1 << 30

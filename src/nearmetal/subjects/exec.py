@@ -16,7 +16,7 @@ from ..meters.groups import MeteredArm
 from ..model.study import Arm, Design, EventSubject, SubjectFacts
 from ..node.arms.running_arm import RunningArm
 from .contract import Cost, Subject
-from .event_rows import START_SECONDS, event_row
+from .events.rows import START_SECONDS, event_row
 from .rounds import shuffled
 
 EXEC = SubjectFacts(

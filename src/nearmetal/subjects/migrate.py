@@ -37,15 +37,24 @@ from ..network.build import build_networks
 from ..network.plan import NetworkRequest
 from ..node.arms.starting import seated_request, with_memory
 from ..node.trial import Guard, Trial
-from .checkpoint import EVENT_SECONDS, VERIFIED, CheckpointRestore, copied_record
+from .checkpoint import EVENT_SECONDS, CheckpointRestore
 from .contract import Cost, Subject, lacks_method, stays_because
-from .event_rows import event_row, measured_row, reported, slowdown_rows, with_steps
-from .move_choice import choose_for_guest
-from .mpi_jobs import methods_of_extent, unable_to_hold_job
-from .pace import behind, marked, pace, written_pages
-from .probing import MOST_SECONDS, Probe, ProbeResults, interrupt, program_inside, responder, results_of
-from .process_moves import moves_of_job, moves_of_processes
-from .rank_moves import moves_of_rank, refuses_to_move_rank, unable_to_move_rank
+from .events.move_choice import choose_for_guest
+from .events.mpi_jobs import methods_of_extent, unable_to_hold_job
+from .events.pace import behind, marked, pace, written_pages
+from .events.probing import (
+    MOST_SECONDS,
+    Probe,
+    ProbeResults,
+    interrupt,
+    program_inside,
+    responder,
+    results_of,
+)
+from .events.process_moves import moves_of_job, moves_of_processes
+from .events.rank_moves import moves_of_rank, refuses_to_move_rank, unable_to_move_rank
+from .events.restores import VERIFIED, copied_record
+from .events.rows import event_row, measured_row, reported, slowdown_rows, with_steps
 from .rounds import shuffled
 
 MIGRATE = SubjectFacts(

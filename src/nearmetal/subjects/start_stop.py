@@ -14,7 +14,7 @@ from ..node.arms.start_group import Group, Stopped
 from ..node.arms.starting import Surroundings, guest_around, started_instances
 from ..node.trial import Guard, Trial
 from .contract import Cost, Subject
-from .event_rows import START_SECONDS, event_row
+from .events.rows import START_SECONDS, event_row
 from .rounds import shuffled, sound
 
 START = SubjectFacts(

@@ -8,7 +8,7 @@ import typer
 from ...api.papers import check_paper, find_papers, json_schema
 from ...errors import ExitCode
 from ...model.papers.published import Published
-from ...report.tables.papers import content_lines, finding_lines, head_lines, paper_json
+from ...report.tables.papers.findings import content_lines, finding_lines, head_lines, paper_json
 from ..common import print_json
 from ..options import Json
 

@@ -12,8 +12,8 @@ from ...report.forms.json_form import json_form
 from ...report.record_index import RecordIndex
 from ...report.tables.answer import absent_environments
 from ...report.tables.cells import question_text
-from ...report.tables.event_sentences import event_sentences
-from ...report.tables.sweeps import convergence_sentences, sweeps_json
+from ...report.tables.events.sentences import event_sentences
+from ...report.tables.events.sweeps import convergence_sentences, sweeps_json
 from ..common import print_json
 
 if TYPE_CHECKING:

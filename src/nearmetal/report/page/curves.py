@@ -14,7 +14,7 @@ from ...model.study import Better, Study
 from ...model.sweep import LEAST_POINTS, numbered
 from ...units import show
 from ..charts.chart import LinesFigure, Panel, emulation_sentences
-from ..tables.sweeps import SweptMetric, at_text, axis, swept_metrics
+from ..tables.events.sweeps import SweptMetric, at_text, axis, swept_metrics
 from ..text import one_line
 
 BEST = "best"

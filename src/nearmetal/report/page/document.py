@@ -28,8 +28,8 @@ from ..record_index import RecordIndex
 from ..sheet import Block, Leaf, Words, html_of
 from ..tables.answer import absent_environments
 from ..tables.cells import question_text, side
-from ..tables.clients import clients_grids
-from ..tables.event_sentences import event_sentences
+from ..tables.events.clients import clients_grids
+from ..tables.events.sentences import event_sentences
 from ..tables.inside import NOTHING, InsideRecord
 from ..tables.instances import instances_blocks, instances_of
 from ..tables.swept import event_leaves

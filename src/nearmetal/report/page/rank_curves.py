@@ -9,7 +9,7 @@ from ...model.result import Cell, Interval
 from ...model.study import Arm, Study
 from ...model.sweep import LEAST_NUMBERS
 from ..charts.chart import LinesFigure, Panel
-from ..tables.beside import WHOLE
+from ..tables.papers.beside import WHOLE
 from ..text import one_line, plural
 from .curves import caption_of
 

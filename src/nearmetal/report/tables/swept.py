@@ -14,10 +14,10 @@ from ..page.curves import swept_figures
 from ..record_index import RecordIndex
 from ..sheet import Block, Grid, Leaf, Words
 from ..text import one_line
-from .boot import boot_leaf
+from .events.sweeps import convergence_sentences
 from .guest_gains import gains_leaf
 from .instances import instances_of
-from .sweeps import convergence_sentences
+from .papers.boot import boot_leaf
 
 
 def event_leaves(

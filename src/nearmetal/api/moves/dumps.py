@@ -1,0 +1,99 @@
+"""Writes an instance of the user's own to images, and says what becomes of it if that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...environments.external import (
+    External,
+    Saved,
+    Work,
+    WrittenError,
+    again_line,
+    describe,
+    remove_images,
+    write_begun,
+    write_saved,
+)
+from ...errors import NearmetalError, RunError
+from ...host import Host
+from ...lifecycle import Method
+from .hosts import ImagesThere
+
+
+def described(host: Host, external: External, method: Method) -> Saved:
+    """Return the description of a checkpoint that is about to be made."""
+    facts = external.inspect(host)
+    machine = describe(host, facts.processes) if method.by_criu else {}
+    return Saved(name=external.name, method=method, own=external.needs(host), machine=machine)
+
+
+def write(host: Host, external: External, work: Work, saved: Saved, images: Path) -> None:
+    """Write an instance to a new directory.
+
+    If that fails, the images are removed, unless they are complete or the instance has ended.
+    """
+    try:
+        with removed_if_failed(host, external, images):
+            write_begun(images, saved)
+            external.checkpoint(host, work, images.absolute(), saved.method)
+    except WrittenError as e:
+        write_saved(images, saved)
+        raise written(e, images) from e
+    except KeyboardInterrupt as e:
+        raise stopped_dump(host, external, images) from e
+
+
+def written(error: WrittenError, images: Path, there: ImagesThere | None = None) -> RunError:
+    return RunError(error.what, where=str(images), remedy=f"when it has ended: {again(images, there)}")
+
+
+def stopped_dump(host: Host, external: External, images: Path, there: ImagesThere | None = None) -> RunError:
+    """Return the error of a dump that Ctrl-C has interrupted."""
+    if runs(host, external):
+        return RunError(f"interrupted; {external.name} continues")
+    what = f"interrupted; {external.name} does not run"
+    return RunError(what, where=str(images), remedy=again(images, there))
+
+
+def interrupted(external: External, images: Path, there: ImagesThere | None = None) -> RunError:
+    return RunError(
+        f"interrupted; whether {external.name} was restored already is not known",
+        where=str(images),
+        remedy=f"if it does not run: {again(images, there)}",
+    )
+
+
+def again(images: Path, there: ImagesThere | None) -> str:
+    """Return the command line that restores from images. If their memory is on the other machine only, the
+    text also says what to copy."""
+    copy = ""
+    if there is not None and there.kept:
+        copy = f"copy what is in {there.remote.name}:{there.path} there too, then "
+    return f"{copy}{again_line(images)}"
+
+
+@contextmanager
+def removed_if_failed(host: Host, external: External, images: Path) -> Iterator[None]:
+    """Remove incomplete images if the body fails. CRIU's logs are kept, since the error names them.
+
+    If the instance has ended, nothing is removed, because the images may be all that is left of it.
+    """
+    try:
+        yield
+    except WrittenError:
+        raise
+    except BaseException:
+        if runs(host, external):
+            remove_images(images)
+        raise
+
+
+def runs(host: Host, external: External) -> bool:
+    try:
+        external.inspect(host)
+    except NearmetalError:
+        return False
+    return True

@@ -1,0 +1,231 @@
+"""Moves to another machine: copies images by ssh, and runs the programs of CRIU that send or fetch memory.
+
+In this module, `there` is the other machine, and `here` is this one."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...environments import Criu, Dump
+from ...environments import criu as criu_of
+from ...environments.external import Dumps, RestoredError, Saved, Work
+from ...errors import NearmetalError, RunError
+from ...host import Host, Process, paced
+from ...host.processes.failure import TIMED_OUT, describe_failure
+from ...host.processes.held import await_ends, holding, signal_all
+from ...host.processes.labelled import tree
+from ...host.processes.running import NOTED
+from ...host.ssh import SshHost
+from .plans import ASK_SECONDS, REMOTE, SECONDS
+
+_DIES_WITH_TOOL = ("setpriv", "--pdeathsig", "KILL", "--")
+_READY = b"\0"
+"""Byte that a program of CRIU writes to the descriptor of --status-fd when it is ready."""
+_LONGEST = 86_400.0
+"""Time limit for sending all memory of an instance, in seconds. A lost connection ends the wait earlier."""
+_LOOK_AGAIN = 0.01
+"""Seconds between two looks at the output of a program that starts."""
+
+
+@dataclass(kw_only=True)
+class ImagesThere:
+    """A directory for images on another machine.
+
+    host: this machine.
+    remote: the other machine.
+    bandwidth: largest number of bytes per second; None for no limit.
+    end: monotonic seconds at which copying is given up.
+    kept: whether the directory must stay, because memory of the instance is nowhere else.
+    """
+
+    host: Host
+    remote: SshHost
+    path: Path
+    bandwidth: float | None
+    end: float
+    kept: bool = False
+    _sent: list[str] = field(default_factory=list)
+    _programs: list[tuple[Process, Path]] = field(default_factory=list)
+
+    def send(self, images: Path, part: str = "") -> None:
+        """Copy a directory of this machine into the one on the other machine, without the parts that were
+        copied before.
+
+        part: name of the only subdirectory to copy; empty for everything.
+
+        Raises RunError.
+        """
+        left_out = [f"--exclude=./{name}" for name in self._sent]
+        pack = ["tar", "--directory", str(images), *left_out, "--create", "--file", "-", f"./{part}"]
+        pace = [paced.argv(self.bandwidth)] if self.bandwidth is not None else []
+        unpack = self.remote.words(["tar", "--directory", str(self.path), "--extract", "--file", "-"])
+        self._pipe(pack, *pace, unpack, what=f"the images are not copied to {self.remote.name}")
+        if part:
+            self._sent.append(part)
+
+    def fetch(self, images: Path) -> None:
+        """Copy the directory of the other machine back into one on this machine. Raises RunError."""
+        self.end = time.monotonic() + SECONDS  # the instance runs nowhere now
+        pack = self.remote.words(["tar", "--directory", str(self.path), "--create", "--file", "-", "."])
+        unpack = ["tar", "--directory", str(images), "--extract", "--file", "-"]
+        self._pipe(pack, unpack, what=f"the images are not copied back from {self.remote.name}")
+
+    def _pipe(self, *commands: Sequence[str], what: str) -> None:
+        # pipefail is needed: a tar that cannot read a file writes zeros for it, which the other tar accepts.
+        line = " | ".join(shlex.join(words) for words in commands)
+        limit = max(self.end - time.monotonic(), 0.0)
+        done = self.host.run(["bash", "-o", "pipefail", "-c", line], timeout=limit)
+        if not done.ok:
+            late = done.returncode == TIMED_OUT
+            raise RunError(
+                f"{what}: {'the time limit is over' if late else done.failure()}",
+                remedy="a longer --time-limit, or a higher --bandwidth" if late else "",
+            )
+
+    def serve_pages(self, criu: Criu, log: Path) -> int:
+        """Start CRIU's page server on the other machine, and return a port of this machine that is forwarded
+        to it. Raises RunError."""
+        there = self.path / criu_of.PAGE_SERVER_LOG
+        self._start([*criu.argv, "page-server"], there, log)
+        find = ["sed", "-n", "s/.*Using \\([0-9]*\\) port.*/\\1/p", str(there)]
+        port = self.remote.run(find, timeout=ASK_SECONDS).stdout.strip()
+        if not port.isdigit():
+            raise RunError(f"the page server on {self.remote.name} does not say its port")
+        return self.remote.forward_to(int(port))
+
+    def fetch_pages(self, criu: Criu, port: int, log: Path) -> Process:
+        """Start the program of CRIU on the other machine that fetches memory from a port of this machine, and
+        return it. Raises RunError."""
+        back = self.remote.forward_from(port)
+        argv = [*criu.argv, "lazy-pages", "--page-server", "--port", str(back)]
+        return self._start(argv, self.path / criu_of.LAZY_LOG, log)
+
+    def _start(self, argv: Sequence[str], there: Path, log: Path) -> Process:
+        """Start a program of CRIU on the other machine, and wait until it is ready. Raises RunError if it
+        ends before, or is not ready in time.
+
+        there: path of its log on the other machine.
+        log: file on this machine for its output.
+        """
+        note = there.with_suffix(".pid")
+        # If the connection is lost, only timeout(1) ends the program.
+        words = ["sh", "-c", NOTED, str(note), "timeout", "--kill-after=1", f"{_LONGEST:g}", *argv]
+        words += ["--images-dir", str(self.path), "--address", criu_of.ADDRESS]
+        words += ["--log-file", there.name, "-v3", "--status-fd", "1"]
+        process = self.remote.start(words, stdout=log, stderr=log)
+        self._programs.append((process, note))
+        end = time.monotonic() + SECONDS
+        while _READY not in log.read_bytes():
+            if process.poll() is not None or time.monotonic() > end:
+                said = log.read_text(errors="replace")
+                raise RunError(
+                    f"on {self.remote.name}: {describe_failure('criu', process.poll() or 1, said)}"
+                )
+            time.sleep(_LOOK_AGAIN)
+        return process
+
+    def clear(self) -> None:
+        """End the programs on the other machine, and remove the directory there unless it is kept."""
+        for process, _ in self._programs:
+            process.kill()
+        if self.remote.connected():
+            notes = [str(note) for _, note in self._programs]
+            remove = "" if self.kept else '; rm -r -f "$0"'
+            end = f'for f in "$@"; do kill $(cat "$f") 2>/dev/null; done{remove}'
+            self.remote.run(["sh", "-c", end, str(self.path), *notes], timeout=ASK_SECONDS)
+
+
+@contextmanager
+def images_on(host: Host, remote: SshHost, work: Work) -> Iterator[ImagesThere]:
+    """Make a directory for images on another machine. It is removed on exit, unless it must be kept or the
+    connection is lost.
+
+    Raises RunError if it cannot be made.
+    """
+    made = remote.run(["mktemp", "--directory", REMOTE], timeout=ASK_SECONDS)
+    if not made.ok:
+        raise RunError(f"no directory on {remote.name}: {made.failure()}")
+    path, end = Path(made.stdout.strip()), time.monotonic() + work.time_limit
+    there = ImagesThere(host=host, remote=remote, path=path, bandwidth=work.bandwidth, end=end)
+    try:
+        yield there
+    finally:
+        there.clear()
+
+
+def move_lazily(
+    host: Host, external: Dumps, work: Work, saved: Saved, images: Path, there: ImagesThere
+) -> tuple[str, float]:
+    """Continue an instance on another machine first, and send its memory afterwards (lazy migration by CRIU).
+
+    Returns its name there, and its downtime in seconds. Raises RunError, which says where the instance runs.
+    """
+    port, label = criu_of.free_port(), f"nearmetal-check-{os.getpid()}-move"
+    what, remote, first = external.what, there.remote, external.first(host)
+
+    def argv(ready: int) -> list[str]:
+        dump = Dump(images=images, server=port, ready=ready)
+        return [*_DIES_WITH_TOOL, *external.dump_command(host, work, dump)]
+
+    with holding(first) as held, ExitStack() as stack:
+        begin, asked = time.monotonic(), False
+        try:
+            dumping = criu_of.background(host, label, argv, images / criu_of.DUMP_LOG, "no checkpoint")
+            dump = stack.enter_context(dumping)
+            # If CRIU is killed, the processes that it holds are stopped, instead of running twice.
+            signal_all(held, signal.SIGSTOP)
+            there.send(images)
+            fetcher = there.fetch_pages(work.criu(remote), port, images / criu_of.LAZY_LOG)
+            asked = True
+            now = external.restore_lazily(remote, work, there.path, saved)
+        except (NearmetalError, KeyboardInterrupt) as e:
+            why = e.what if isinstance(e, NearmetalError) else "interrupted"
+            stack.close()  # ends CRIU, which holds the processes
+            lost = isinstance(e, (RestoredError, KeyboardInterrupt)) or not remote.connected()
+            if asked and lost:
+                raise RunError(
+                    f"it is not known whether {what} runs on {remote.name}, without all of its memory; it is "
+                    f"stopped here: {why}",
+                    remedy=f"end it there, then here: kill -CONT {' '.join(map(str, tree(first)))}",
+                ) from e
+            signal_all(held, signal.SIGCONT)
+            external.thaw(host)
+            fate = "continues here" if await_ends(held, 0.0) else "runs nowhere"
+            raise RunError(f"{what} was not moved to {remote.name}, and {fate}: {why}") from e
+        stopped = time.monotonic() - begin
+        _await_memory(external, saved, there, (fetcher, dump), held)
+    return now, stopped
+
+
+def _await_memory(
+    external: Dumps, saved: Saved, there: ImagesThere, programs: Sequence[Process], held: Sequence[int]
+) -> None:
+    """Wait until all memory of an instance has arrived on the other machine.
+
+    programs: the program that fetches the memory, and the one that sends it.
+    held: PIDs of the stopped processes of the instance on this machine.
+
+    Raises RunError if not all memory arrives. The instance is lost then, and its processes are ended on both
+    machines.
+    """
+    try:
+        for program in programs:
+            if (status := program.wait(_LONGEST)) != 0:
+                raise RunError(f"the program that sends or fetches it ended with status {status}")
+    except (RunError, TimeoutError, KeyboardInterrupt) as e:
+        signal_all(held, signal.SIGKILL)
+        reached = there.remote.connected()
+        if reached:
+            external.discard(there.remote, saved)
+        raise RunError(
+            f"{external.what} is lost: it ran on {there.remote.name}, and not all of its memory arrived "
+            f"({str(e) or 'interrupted'})",
+            remedy="start it anew" if reached else f"end what is left of it on {there.remote.name}",
+        ) from e

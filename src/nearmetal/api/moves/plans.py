@@ -1,0 +1,452 @@
+"""Predict how long a checkpoint or a move of a user's instance takes, choose a method, and correct
+predictions by earlier moves. Nothing is changed, except that a file of 32 MiB is written to a destination and
+removed again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...environments import Criu, Unavailable
+from ...environments.external import (
+    Answer,
+    External,
+    Facts,
+    Finding,
+    Moves,
+    Target,
+    Way,
+    Work,
+    compare,
+    describe,
+    read_by_command,
+    require_room,
+    require_way,
+)
+from ...errors import NearmetalError, UnavailableError, UsageError
+from ...host import Host, LocalHost
+from ...host.pages import sample_pages, shares_memory
+from ...host.runtime import PROBED, user_state, write_speed
+from ...host.ssh import SshHost
+from ...images import ImageStore
+from ...lifecycle import (
+    Bounded,
+    Candidate,
+    Conditions,
+    Dirtying,
+    Estimate,
+    Method,
+    PastMove,
+    Prediction,
+    allowed_rest,
+    choose,
+    corrected,
+    depends_on_dirtying,
+    dirtying,
+    guest_conditions,
+    measured_bandwidth,
+    predict,
+    process_conditions,
+)
+from ...node.criu import find_criu
+from ...records.disk import write_file
+
+CHECKPOINT, MIGRATE = "checkpoint", "migrate"
+USUAL_BOUND = 0.3
+"""Bound on the downtime, in seconds, for which a method is chosen if the user gives no bound."""
+REMOTE = "/var/tmp/nearmetal-move.XXXXXX"
+"""Template of the directory for images on another host."""
+SECONDS = 600.0
+"""Time limit of a move if the user gives none, and of a command that copies data, in seconds."""
+ASK_SECONDS = 30.0
+"""Time limit of a short command on another host, in seconds."""
+_KEPT = 1000
+"""Number of earlier moves that are kept when another one is recorded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """How an instance is checkpointed or moved.
+
+    method: AUTO chooses one by the bound.
+    bound: limit in seconds for the time that `of` names. AUTO chooses a method that keeps it, if there is
+        one.
+    keep_running: whether the instance continues after its checkpoint.
+    images: a new directory for the images of a move to another host; None for one in the user's state
+        directory.
+    bandwidth: largest number of bytes per second; None for no limit.
+    time_limit: seconds after which a move is given up.
+    """
+
+    method: Method = Method.AUTO
+    bound: float = USUAL_BOUND
+    of: Bounded = Bounded.DOWNTIME
+    keep_running: bool = False
+    images: Path | None = None
+    bandwidth: float | None = None
+    time_limit: float = SECONDS
+
+    @property
+    def most_downtime(self) -> float:
+        return self.bound if self.of is Bounded.DOWNTIME else USUAL_BOUND
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovePlan:
+    """The prediction of a checkpoint or a move. Nothing has been changed yet.
+
+    action: CHECKPOINT or MIGRATE.
+    instance, target: names of the instance and of its destination.
+    method: the chosen method.
+    reason: why it was chosen, in one sentence.
+    holds: whether the bound is expected to hold.
+    methods: the prediction for every method that can be used.
+    uncorrected: these predictions before they were corrected by earlier moves.
+    memory: largest number of bytes that are written or sent.
+    free: free bytes of the file system of the images; None if no images are written.
+    dirty: how fast the instance dirties its memory; None if that cannot be measured or does not matter.
+    findings: how another host compares with this machine, if images are copied to one.
+    notes: what is left out or not known, and the risk of the method.
+    """
+
+    action: str
+    instance: str
+    target: str
+    method: Method
+    reason: str
+    holds: bool
+    methods: tuple[Prediction, ...]
+    uncorrected: tuple[Prediction, ...]
+    memory: int
+    free: int | None
+    dirty: Dirtying | None
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def chosen(self) -> Prediction:
+        return next(p for p in self.methods if p.method is self.method)
+
+
+def work_of(how: How, external: External, method: Method = Method.AUTO) -> Work:
+    """Return the settings with which an instance is checkpointed, restored or moved.
+
+    method: the chosen method, which determines the downtime that pre-copy may use.
+    """
+    return Work(
+        criu=_criu,
+        keep_running=how.keep_running,
+        bandwidth=how.bandwidth,
+        downtime_limit=allowed_rest(how.most_downtime, external.costs(method)),
+        time_limit=how.time_limit,
+    )
+
+
+_FOUND: dict[int, tuple[Host, Criu]] = {}
+"""CRIU by id() of the host. The host is stored too, so that no other object can get its id."""
+
+
+def _criu(host: Host) -> Criu:
+    """Return a CRIU that works on a host. On this machine it may come from an image; on another one it must
+    be installed.
+
+    The answer is stored, so that no time is spent on the search while an instance is stopped.
+
+    Raises UnavailableError if there is none.
+    """
+    if id(host) not in _FOUND:
+        local = isinstance(host, LocalHost)
+        found = find_criu(host) if local else find_criu(host, ImageStore(Path(os.devnull)))
+        if isinstance(found, Unavailable):
+            raise found.error(f"CRIU on {host.name}: ")
+        _FOUND[id(host)] = (host, found)
+    return _FOUND[id(host)][1]
+
+
+def planned(
+    host: Host, external: External, target: Target, how: How, action: str, remote: SshHost | None = None
+) -> MovePlan:
+    """Predict the downtime and the total time of every method, and choose one. Nothing is moved; a file of
+    32 MiB is written to measure the speed of a destination, and removed again.
+
+    action: CHECKPOINT or MIGRATE.
+    remote: the other host, if images are copied to one.
+
+    Raises UsageError if the request does not fit the instance, UnavailableError if a machine lacks something.
+    """
+    facts = external.inspect(host)
+    if any(method.by_criu for method in external.checkpoints_by):
+        _require_own_memory(external, facts.processes)
+    able, left_out = _able(host, external, target, how, action)
+    work = work_of(how, external)
+    external.require_programs(host, work)
+    if action == MIGRATE and isinstance(external, Moves):
+        external.require_target(host, target)
+    free = None
+    findings: tuple[Finding, ...] = ()
+    if action == CHECKPOINT or not isinstance(external, Moves):
+        if remote is not None:
+            external.require_programs(remote, work)
+            _require_remote_room(remote, facts.memory)
+            findings = _require_like(host, external, remote, facts)
+        at = Path(target.text) if target.way is Way.DIRECTORY else how.images or user_state()
+        free = require_room(at, facts.memory)
+    seen, notes = _dirtying(facts, able)
+    known = {m: _conditions(external, facts, seen, m, target, how, action, remote) for m in able}
+    past, kind = past_moves(), _kind(external.name, action, target)
+    uncorrected = tuple(predict(m, known[m]) for m in able)
+    methods = tuple(corrected(p, past, kind) for p in uncorrected)
+    choice = choose(how.bound, [Candidate(prediction=p) for p in methods], how.of)
+    auto = how.method is Method.AUTO
+    reason = choice.reason if auto and len(able) > 1 else _only(external, how, able[0], action)
+    chosen = next(p for p in methods if p.method is choice.method)
+    if chosen.total.value > how.time_limit:
+        notes += (f"it is expected to be given up after {how.time_limit:g} s (--time-limit)",)
+    if choice.method.risk:
+        notes += (choice.method.risk,)
+    return MovePlan(
+        action=action,
+        instance=external.name,
+        target=target.text,
+        method=choice.method,
+        reason=reason,
+        holds=choice.holds,
+        methods=methods,
+        uncorrected=uncorrected,
+        memory=facts.memory,
+        free=free,
+        dirty=seen,
+        findings=findings,
+        notes=(*left_out, *notes),
+    )
+
+
+def _require_own_memory(external: External, processes: Sequence[int]) -> None:
+    """Check that an instance shares no memory with a process outside of it. Otherwise the restored instance
+    would have a copy of that memory, while the other process continues with the original.
+
+    Raises UsageError if it does.
+    """
+    other = shares_memory(processes)
+    if other is not None:
+        raise UsageError(
+            f"{external.name} shares memory with process {other}, which is no part of it, and a restored"
+            " instance would share it no more",
+            remedy=f"the process that started both, or end process {other}",
+        )
+
+
+def _only(external: External, how: How, method: Method, action: str) -> str:
+    if how.method is method:
+        return f"{method} was requested"
+    return f"{method} is the only method for a {action} of {external.name}"
+
+
+def _able(
+    host: Host, external: External, target: Target, how: How, action: str
+) -> tuple[tuple[Method, ...], tuple[str, ...]]:
+    """Return the methods to choose from, and a note about each method that cannot be used here.
+
+    Raises UsageError or UnavailableError if the requested method, or every method, cannot be used.
+    """
+    if action == CHECKPOINT:
+        methods = external.checkpoints_by
+    elif target.way in external.moves_by:
+        methods = external.moves_by[target.way]
+    else:
+        why = external.refuses(target.way)
+        raise UsageError(f"{external.name}: {why.reason}", remedy=why.remedy)
+    auto = how.method is Method.AUTO
+    if not auto and how.method not in methods:
+        if action == MIGRATE:
+            require_way(target.way, how.method)
+        raise UsageError(
+            f"method {how.method} does not {action} {external.name}",
+            remedy=f"--method {' or '.join(m.value for m in methods)}",
+        )
+    reasons = {m: _why_not(host, external, target, how, m) for m in (methods if auto else (how.method,))}
+    able = tuple(m for m, why in reasons.items() if why is None)
+    if not able:
+        error = next(why for why in reasons.values() if why is not None)
+        raise error
+    return able, tuple(f"{m} is left out: {e.what}" for m, e in reasons.items() if e is not None)
+
+
+def _why_not(
+    host: Host, external: External, target: Target, how: How, method: Method
+) -> NearmetalError | None:
+    """Return why a method cannot be used on this machine or with the requested bandwidth; None if it can."""
+    if how.bandwidth is not None:
+        limit = external.exceeds(target.way, method, how.bandwidth)
+        if limit is not None:
+            return UsageError(f"--bandwidth: {limit.reason}", remedy=limit.remedy)
+    if method.by_criu and method is not Method.CRIU:
+        lack = _criu(host).unable.get(method)
+        if lack is not None:
+            return lack.error(f"{method}: ")
+    return None
+
+
+def _dirtying(facts: Facts, methods: tuple[Method, ...]) -> tuple[Dirtying | None, tuple[str, ...]]:
+    """Measure how fast an instance dirties its memory, if a prediction depends on it. Returns None without a
+    measurement; the second value contains a note if that matters."""
+    if facts.guest is None and not depends_on_dirtying(methods):
+        return None, ()
+    if not facts.processes:
+        return None, ("its memory cannot be seen from here, so the dirty rate is not known",)
+    try:
+        return dirtying(sample_pages(facts.processes, guest=facts.guest)), ()
+    except NearmetalError as e:
+        return None, (f"the dirty rate is not known: {e.what}",)
+
+
+def _conditions(
+    external: External,
+    facts: Facts,
+    seen: Dirtying | None,
+    method: Method,
+    target: Target,
+    how: How,
+    action: str,
+    remote: SshHost | None,
+) -> Conditions:
+    costs, memory = external.costs(method), float(facts.memory)
+    bandwidth = (costs.bandwidth if action == MIGRATE else None) or _measured(target, action, remote)
+    if facts.guest is not None:
+        return guest_conditions(memory, seen, costs, bandwidth, bound=how.most_downtime, most=how.bandwidth)
+    return process_conditions(memory, seen, costs, bandwidth, bound=how.most_downtime, most=how.bandwidth)
+
+
+def _measured(target: Target, action: str, remote: SshHost | None) -> Estimate:
+    """Estimate the speed of a move in bytes per second, from a measurement of how fast a destination receives
+    data. For the URI of a hypervisor, nothing is measured."""
+    if remote is not None:
+        return measured_bandwidth(_ssh_speed(remote), 2.0)
+    if target.way is Way.HOST:  # at the URI of a hypervisor
+        return Estimate(3e7, 2e8, 3e9)
+    speed = _write_speed(Path(target.text))
+    return measured_bandwidth(speed, 1.0 if action == CHECKPOINT else 2.0)
+
+
+def _write_speed(directory: Path) -> float:
+    at = next(p for p in (directory, *directory.absolute().parents) if p.is_dir())
+    try:
+        return write_speed(at)
+    except OSError as e:
+        raise UsageError(f"{at}: {e.strerror}", remedy="a directory that can be written to") from e
+
+
+def _ssh_speed(remote: SshHost) -> float:
+    begin = time.monotonic()
+    done = LocalHost().run(
+        ["sh", "-c", f"head -c {PROBED} /dev/zero | {shlex.join(remote.words(['wc', '-c']))}"],
+        timeout=SECONDS,
+    )
+    if not done.ok or done.stdout.strip() != str(PROBED):
+        raise UnavailableError(
+            f"nothing is sent to {remote.name}: {done.failure()}", remedy=f"ssh {remote.name} wc -c"
+        )
+    return PROBED / (time.monotonic() - begin)
+
+
+def _require_remote_room(remote: SshHost, memory: int) -> None:
+    where = str(Path(REMOTE).parent)
+    done = remote.run(["df", "--output=avail", "--block-size=1", where], timeout=SECONDS)
+    words = done.stdout.split()
+    if not done.ok or not words or not words[-1].isdigit():
+        raise UnavailableError(f"{remote.name}: {done.failure()}", remedy=f"ssh {remote.name} df {where}")
+    if int(words[-1]) < memory:
+        raise UnavailableError(
+            f"the images need up to {memory >> 20} MiB, and {int(words[-1]) >> 20} MiB are free",
+            where=f"{remote.name}:{where}",
+            remedy="make room there",
+        )
+
+
+def _require_like(host: Host, external: External, remote: SshHost, facts: Facts) -> tuple[Finding, ...]:
+    """Compare another host with this machine, and return the findings.
+
+    Raises UnavailableError if the instance may fail there. It runs here, so unlike a restore this move is not
+    tried.
+    """
+    source = describe(host, facts.processes)
+    findings = tuple(compare(source, read_by_command(remote, source), facts.memory))
+    unlike = [f for f in findings if f.answer in (Answer.DIFFERS, Answer.PREVENTS)]
+    if not unlike:
+        return findings
+    remedies = [f.remedy for f in unlike if f.remedy]
+    if all(f.answer is Answer.DIFFERS for f in unlike):
+        remedies.append("or write a checkpoint, and restore a copy of it there, which is tried in any case")
+    raise UnavailableError(
+        f"{external.name} is not moved, and continues here: "
+        + "; ".join(f"{f.subject}: {f.text}" for f in unlike),
+        where=remote.name,
+        remedy="; ".join(remedies),
+    )
+
+
+def _kind(instance: str, action: str, target: Target) -> str:
+    """Return the kind of a move. Predictions are corrected by earlier moves of the same kind."""
+    return f"{instance.partition(':')[0]} {action} {target.way.value}"
+
+
+def _file() -> Path:
+    return user_state() / "nearmetal" / "moves.jsonl"
+
+
+def past_moves() -> list[PastMove]:
+    """Read the earlier moves on this machine. Lines that cannot be read are left out."""
+    found = []
+    for line in _lines():
+        try:
+            read: Mapping[str, str | float | None] = json.loads(line)
+            times = {k: _number(v) for k, v in read.items() if k not in ("kind", "method")}
+            found.append(PastMove(kind=str(read["kind"]), method=Method(str(read["method"])), **times))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return found
+
+
+def _lines() -> list[str]:
+    try:
+        return _file().read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _number(value: str | float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def remember(plan: MovePlan, target: Target, total: float, downtime: float | None) -> None:
+    """Record a finished move, so that later predictions are corrected by it.
+
+    The uncorrected prediction is recorded, so that no correction is corrected again.
+
+    total, downtime: measured seconds; None if the downtime is not known.
+    """
+    prediction = next(p for p in plan.uncorrected if p.method is plan.method)
+    keep(_kind(plan.instance, plan.action, target), prediction, total, downtime)
+
+
+def keep(kind: str, prediction: Prediction, total: float, downtime: float | None) -> None:
+    """Record the duration of a move or a restore. See remember(). If the disk is full, nothing is
+    recorded."""
+    times = {
+        "predicted_total": prediction.total.value,
+        "total": total,
+        "predicted_downtime": prediction.downtime.value,
+        "downtime": downtime,
+    }
+    known = {k: v if v is not None and math.isfinite(v) else None for k, v in times.items()}
+    line = json.dumps({"kind": kind, "method": prediction.method.value, **known})
+    with contextlib.suppress(OSError):  # a full disk must not turn a finished move into a failure
+        _file().parent.mkdir(parents=True, exist_ok=True)
+        write_file(_file(), "\n".join([*_lines()[-_KEPT:], line, ""]).encode())

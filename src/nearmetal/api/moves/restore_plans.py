@@ -1,0 +1,178 @@
+"""Predict how long a restore of a user's instance takes, and find out what would prevent it. Nothing is
+changed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...environments.criu_images import check_images
+from ...environments.external import (
+    Answer,
+    External,
+    Finding,
+    Saved,
+    compare,
+    named,
+    read_here,
+    read_interrupted,
+    read_saved,
+    require_kept,
+    sizes_of,
+    write_saved,
+)
+from ...errors import NearmetalError, RunError, UsageError
+from ...host import Host
+from ...lifecycle import Conditions, Estimate, Method, Prediction, corrected, predict
+from ...model.change import replace
+from .plans import How, keep, past_moves, work_of
+
+RESTORE = "restore"
+_READ = 32 << 20
+"""Largest number of bytes that are read to measure how fast images are read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestorePlan:
+    """The prediction of a restore.
+
+    instance: name of the instance after the restore.
+    size: bytes of the images.
+    findings: the results of all checks, each with whether it prevents the restore.
+    prediction: the predicted duration; the instance does not run during all of it.
+    uncorrected: the prediction before it was corrected by earlier restores.
+    """
+
+    directory: str
+    instance: str
+    method: Method
+    size: int
+    findings: tuple[Finding, ...]
+    prediction: Prediction
+    uncorrected: Prediction
+
+    @property
+    def prevented(self) -> bool:
+        """Whether the restore would fail."""
+        return any(f.answer is Answer.PREVENTS for f in self.findings)
+
+
+def read(host: Host, directory: Path, into: str | None, *, complete: bool) -> tuple[Saved, External]:
+    """Return the description of the checkpoint in a directory, and the instance that a restore makes of it.
+
+    A checkpoint whose command was killed is accepted if CRIU had written all images and the instance does not
+    run.
+
+    into: name of the restored instance; None for the name that it had.
+    complete: whether to write the description that such a killed command did not write.
+
+    Raises UsageError if there is no usable checkpoint, if it was handed over to another host, or if it does
+    not fit the name.
+    """
+    require_kept(directory)
+    interrupted = read_interrupted(directory)
+    if interrupted is not None:
+        _require_ended(host, directory, interrupted)
+        if complete:
+            write_saved(directory, interrupted)
+        saved = replace(interrupted, size=sizes_of(directory))
+    else:
+        saved = read_saved(directory)
+    external = named(saved.name if into is None else into)
+    if external.name.partition(":")[0] != saved.name.partition(":")[0]:
+        raise UsageError(
+            f"{directory} contains {saved.name}, which does not become {external.name}",
+            remedy=f"--into {saved.name}",
+        )
+    return saved, external
+
+
+def _require_ended(host: Host, directory: Path, saved: Saved) -> None:
+    try:
+        named(saved.name).inspect(host)
+    except UsageError:
+        return
+    raise UsageError(
+        f"the checkpoint in {directory} was interrupted, and {saved.name} still runs",
+        remedy="checkpoint it again, to a new directory",
+    )
+
+
+def planned_restore(host: Host, directory: Path, saved: Saved, external: External) -> RestorePlan:
+    """Check everything that a restore needs, and predict how long it takes.
+
+    saved: must come from read(), which has checked the sizes of the files.
+    """
+    costs = external.costs(saved.method)
+    known = Conditions(
+        memory=Estimate.exactly(float(saved.size)),
+        working_set=Estimate.exactly(0.0),
+        dirty_rate=Estimate.exactly(0.0),
+        bandwidth=_read_speed(directory),
+        fixed=costs.fixed,
+    )
+    # A restore reads the images once, by whatever method they were written.
+    uncorrected = replace(predict(Method.OFFLINE, known), method=saved.method)
+    return RestorePlan(
+        directory=str(directory),
+        instance=external.name,
+        method=saved.method,
+        size=saved.size,
+        findings=tuple(_findings(host, directory, saved, external)),
+        prediction=corrected(uncorrected, past_moves(), _kind(external.name)),
+        uncorrected=uncorrected,
+    )
+
+
+def remember_restore(plan: RestorePlan, total: float) -> None:
+    """Record a finished restore, so that later predictions are corrected by it.
+
+    total: measured seconds.
+    """
+    keep(_kind(plan.instance), plan.uncorrected, total, total)
+
+
+def _kind(instance: str) -> str:
+    return f"{instance.partition(':')[0]} {RESTORE}"
+
+
+def _findings(host: Host, directory: Path, saved: Saved, external: External) -> Iterator[Finding]:
+    yield _images(directory, saved)
+    try:
+        external.require_programs(host, work_of(How(), external))
+        yield Finding(subject="programs", answer=Answer.FINE, text="all that restores it is installed")
+    except NearmetalError as e:
+        yield Finding(subject="programs", answer=Answer.PREVENTS, text=e.what, remedy=e.remedy)
+        return
+    yield from external.look(host, directory.absolute(), saved)
+    if saved.method.by_criu:
+        yield from compare(saved.machine, read_here(host, saved.machine), saved.size)
+
+
+def _images(directory: Path, saved: Saved) -> Finding:
+    text = f"all files are there, with {saved.size / 2**20:.1f} MiB"
+    try:
+        if saved.method.by_criu:
+            check_images(directory)
+            if not os.access(directory, os.W_OK):
+                raise RunError("CRIU writes its log there, and the directory cannot be written to")
+    except (RunError, OSError) as e:
+        return Finding(
+            subject="images", answer=Answer.PREVENTS, text=str(e), remedy="copy the whole directory again"
+        )
+    return Finding(subject="images", answer=Answer.FINE, text=text)
+
+
+def _read_speed(directory: Path) -> Estimate:
+    """Estimate the speed of a restore in bytes per second: at most the measured speed of reading the largest
+    image, since restoring the memory is slower than reading the file."""
+    largest = max((p for p in directory.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    begin, count = time.monotonic(), 0
+    with largest.open("rb", buffering=0) as file:
+        while count < _READ and (data := file.read(1 << 20)):
+            count += len(data)
+    speed = max(count, 1) / max(time.monotonic() - begin, 1e-6)
+    return Estimate(speed / 8, speed / 2, speed)
