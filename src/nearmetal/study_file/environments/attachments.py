@@ -80,4 +80,5 @@ def _refusal(backend: str, can: Capabilities, attachment: Attachment) -> str:
 def _mode_mistake(attachment: Attachment, mode: str) -> str:
     if attachment.modes:
         return f'attachment {attachment} has no mode "{mode[:40]}"{did_you_mean(mode, attachment.modes)}'
-    return f"attachment {attachment} has no modes; {' and '.join(a for a in Attachment if a.modes)} have"
+    *others, last = (a for a in Attachment if a.modes)
+    return f"attachment {attachment} has no modes; {', '.join(others)} and {last} have"
