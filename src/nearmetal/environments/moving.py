@@ -187,7 +187,8 @@ class MoveRequest:
     bandwidth: maximum bandwidth in B/s; None for no limit.
     downtime_limit: pre-copy stops the instance when the rest of the memory can be copied within this many
         seconds.
-    time_limit: time limit in seconds. At the limit the move is abandoned, and the source continues.
+    time_limit: time limit in seconds. At the limit the move is abandoned, and the source continues. A guest
+        may take as long again to answer at the destination, if that is more than usual.
     together: synchronizes the move with those of other guests, for method OFFLINE only; None for a single
         move.
     """

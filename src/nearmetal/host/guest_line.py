@@ -121,14 +121,17 @@ class GuestLine:
         fields = json.loads(payload[8:])
         return Hello(kernel=str(fields.pop("kernel")), at=fields)
 
-    def clocks(self, *, tries: int = 5) -> Clocks:
-        """Measure how far the guest's clocks are ahead, by the shortest of `tries` round trips."""
-        return min((self._round_trip() for _ in range(tries)), key=lambda clocks: clocks.error)
+    def clocks(self, *, tries: int = 5, timeout: float = ANSWER_SECONDS) -> Clocks:
+        """Measure how far the guest's clocks are ahead, by the shortest of `tries` round trips.
 
-    def _round_trip(self) -> Clocks:
+        timeout: longest time of a round trip, in seconds.
+        """
+        return min((self._round_trip(timeout) for _ in range(tries)), key=lambda clocks: clocks.error)
+
+    def _round_trip(self, timeout: float) -> Clocks:
         real, before = time.time_ns(), time.monotonic_ns()
         self._send(FrameKind.PING)
-        payload = self._wait(FrameKind.PONG, time.monotonic() + ANSWER_SECONDS)
+        payload = self._wait(FrameKind.PONG, time.monotonic() + timeout)
         half = (time.monotonic_ns() - before) // 2
         monotonic, realtime = struct.unpack("=QQ", payload)
         return Clocks(monotonic=monotonic - before - half, realtime=realtime - real - half, error=half)

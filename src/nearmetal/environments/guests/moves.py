@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 from ...errors import RunError
-from ...host.guest_line import Clocks, GuestLine
+from ...host.guest_line import ANSWER_SECONDS, Clocks, GuestLine
 from ...lifecycle import CopyRound, Method, NotConvergedError, Phase, PhaseTimes
 from ...model.study import Attachment, Environment
 from ..contract import Unavailable
@@ -86,13 +86,16 @@ def moved_as(
     )
 
 
-def first_answer(agent: GuestLine) -> tuple[Clocks, float]:
+def first_answer(agent: GuestLine, time_limit: float) -> tuple[Clocks, float]:
     """Return how far the clocks of a moved guest are ahead, and when its agent first answered, in seconds of
     CLOCK_MONOTONIC.
 
+    time_limit: that of the move. The agent may take as long, if that is more than usual: TCP sends again only
+        after as long as the guest stood still, and the host may still be busy with other guests.
+
     Raises RunError if it does not answer.
     """
-    first = agent.clocks(tries=1)
+    first = agent.clocks(tries=1, timeout=max(ANSWER_SECONDS, time_limit))
     answered = time.monotonic()
     return min(first, agent.clocks(), key=lambda clocks: clocks.error), answered
 

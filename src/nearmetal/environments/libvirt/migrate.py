@@ -158,7 +158,7 @@ def migrated(host: Host, tools: Tools, guest: LibvirtGuest, to: MoveRequest) -> 
         pin(threads, there)
         try:
             with GuestLine(guest.socket, partial(ended, process, state)) as agent:
-                ahead, answered = first_answer(agent)
+                ahead, answered = first_answer(agent, to.time_limit)
         except RunError as e:
             what = f"the guest was moved by {to.method}, and is lost: it does not answer at its destination"
             raise RunError(f"{what}: {e.what}") from e

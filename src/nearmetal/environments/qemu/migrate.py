@@ -125,7 +125,7 @@ def migrated(host: Host, tools: Tools, guest: QemuGuest, to: MoveRequest) -> Ite
         pin(threads, there)
         try:
             with GuestLine(guest.socket, partial(ended, process, state)) as agent:
-                ahead, answered = first_answer(agent)
+                ahead, answered = first_answer(agent, to.time_limit)
         except RunError as e:
             raise _silent(e, to.method, process, sockets) from e
         moved = replace(

@@ -128,7 +128,7 @@ def migrated(host: Host, tools: Tools, guest: XenInstance, to: MoveRequest) -> I
             removed = time.monotonic()
             stack.enter_context(console_read(xl, there.label, state))
             with GuestLine(guest.socket, lambda: _closed(guest.process)) as agent:
-                ahead, answered = first_answer(agent)
+                ahead, answered = first_answer(agent, to.time_limit)
         except RunError as e:
             what = f"the guest was moved by {to.method}, and is lost: {e.what}"
             raise RunError(what, remedy=e.remedy) from e
