@@ -161,7 +161,7 @@ class Line:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def clocks(self, *, tries: int = 5) -> Clocks:
+    def clocks(self, *, tries: int = 5, timeout: float = 60.0) -> Clocks:
         return replace(CLOCKS, error=tries)
 
 
