@@ -25,7 +25,7 @@ from nearmetal.model.record import JsonValue
 from nearmetal.model.study import Attachment, Environment, EventSubject, Load, Study
 from nearmetal.report.tables.answer import absent_environments
 from nearmetal.study_file import load_study, load_text
-from nearmetal.subjects import checkpoint
+from nearmetal.subjects.events import restores
 from nearmetal.subjects.migrate import MIGRATE, Migrate
 from nearmetal.subjects.registry import by_environment, subject_of, without_unable
 from nearmetal.testing.fake_host import FakeHost
@@ -249,7 +249,7 @@ def test_what_this_machine_or_the_environment_refuses_is_left_out_with_a_remedy(
 ) -> None:
     lacking = Unavailable(reason="no soft-dirty bits", remedy="another kernel")
     known = Criu(argv=("criu",), version="4.2", unable={Method.CRIU: lacking})
-    monkeypatch.setattr(checkpoint, "find_criu", lambda host: known)
+    monkeypatch.setattr(restores, "find_criu", lambda host: known)
     shared = TEXT.replace("image: debian-kernel", "image: host").replace("baseline: bare", "baseline: vm")
     with pytest.raises(UnavailableError, match=r"vm-precopy has nothing to run: .*virtiofs.*; image:"):
         without_unable(study(shared), BACKENDS, FakeHost())

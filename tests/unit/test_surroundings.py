@@ -250,7 +250,7 @@ def test_a_pipe_is_paced(tmp_path: Path) -> None:
 def test_an_instance_and_its_images_are_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     code = (
-        "import sys; from nearmetal.api.move_locks import *; from pathlib import Path\n"
+        "import sys; from nearmetal.api.moves.locks import *; from pathlib import Path\n"
         "with only_one(sys.argv[1]), only_one_of(Path(sys.argv[2])): pass"
     )
 
