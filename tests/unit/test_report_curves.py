@@ -12,12 +12,12 @@ from nearmetal.model.change import replace
 from nearmetal.model.result import Analysis, Cell, Interval
 from nearmetal.model.study import Better
 from nearmetal.report.charts.chart import FILE
+from nearmetal.report.charts.curves import curve_figures, curves, figure_of, sentences
 from nearmetal.report.charts.drawing import svg
 from nearmetal.report.charts.lines import lines_charts
 from nearmetal.report.forms.figures import line_figures
 from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.forms.terminal import terminal_text
-from nearmetal.report.page.curves import curve_figures, curves, figure_of, sentences
 from nearmetal.report.page.document import Context, page_html
 from nearmetal.report.record_index import RecordIndex
 

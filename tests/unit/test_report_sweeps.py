@@ -21,11 +21,11 @@ from nearmetal.model.study import Better, Study
 from nearmetal.model.sweep import sweeps
 from nearmetal.plan import make_plan
 from nearmetal.report.charts.chart import FILE, Chart
+from nearmetal.report.charts.curves import swept_figures
 from nearmetal.report.charts.drawing import svg
 from nearmetal.report.charts.lines import lines_charts
 from nearmetal.report.forms.figures import line_figures
 from nearmetal.report.forms.summary import summary_text
-from nearmetal.report.page.curves import swept_figures
 from nearmetal.report.page.document import Context, page_html
 from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.sheet import markdown_of, text_of

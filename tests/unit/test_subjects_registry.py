@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nearmetal import plugins
 from nearmetal.errors import StudyError, UsageError
 from nearmetal.model.study import (
     ApplicationWorkload,
@@ -64,6 +65,12 @@ def test_a_subject_that_does_not_load_is_not_documented(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("nearmetal.study_file.sections.workload.subject_facts", fails)
     assert "exec: " not in _subject_doc() and "start: from the request" in _subject_doc()
+
+
+def test_a_subject_whose_entry_point_has_another_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "load_class", lambda *_: StartStop)
+    with pytest.raises(UsageError, match="boot: its class StartStop has the facts of start or stop"):
+        subject_facts("boot")
 
 
 def test_a_study_file_names_no_subject_of_kernels_or_programs() -> None:

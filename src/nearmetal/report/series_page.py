@@ -11,11 +11,11 @@ from ..model.series import Figure, Series
 from ..records.disk import failure, write_file
 from ..study_file.series import packed_places
 from .charts.chart import Chart, LinesFigure
+from .charts.curves import curve_figures, swept_figures
 from .charts.instances import instances_charts, runs_of
 from .charts.series import overheads, packing, relative
 from .charts.steps import steps_charts
 from .forms.markdown import escape as markdown_escape
-from .page.curves import curve_figures, swept_figures
 from .page.document import Drawings, framed
 from .page.markup import join, tag
 from .page.rank_curves import rank_figures

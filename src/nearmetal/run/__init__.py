@@ -1,3 +1,3 @@
-"""Runs of studies: rehearsal, blocks, the stop rule, resuming, and studies made from a command line.
+"""Runs of studies: rehearsal, blocks, the stop rule, and resuming.
 
 Of the packages that start processes on a machine, only this one depends on the plan and the analysis."""

@@ -165,5 +165,12 @@ def subject_facts(name: str) -> SubjectFacts:
     Raises UsageError if there is none with this name, or if it does not load.
     """
     found = plugins.load_class(plugins.SUBJECTS, name, "subject", UsageError)
-    facts: SubjectFacts = next(facts for facts in found.facts if facts.name == name)
-    return facts
+    own: tuple[SubjectFacts, ...] = found.facts
+    for facts in own:
+        if facts.name == name:
+            return facts
+    named = " or ".join(facts.name for facts in own) or "none"
+    raise UsageError(
+        f"subject {name}: its class {found.__name__} has the facts of {named}",
+        remedy="give the entry point and the facts one name",
+    )

@@ -11,9 +11,9 @@ from ...model.study import Study
 from ...records.disk import failure, write_file
 from ..charts.cells import charts_of, floor
 from ..charts.chart import FILE, Chart
+from ..charts.curves import curve_figures, swept_figures
 from ..charts.drawing import pdf_of, png_of, svg
 from ..charts.lines import lines_charts
-from ..page.curves import curve_figures, swept_figures
 from ..record_index import RecordIndex
 from ..text import slug
 

@@ -21,6 +21,7 @@ from ...model.result import Analysis
 from ...model.study import Study
 from ...units import show_clock
 from ..charts.chart import PAGE, Chart
+from ..charts.curves import curve_figures
 from ..charts.drawing import parts_of, svg
 from ..charts.engine import drawing_thread
 from ..charts.steps import steps_charts
@@ -36,7 +37,6 @@ from ..tables.swept import event_leaves
 from ..text import one_line, plural, tight
 from . import first, sections
 from . import inside as inside_sections
-from .curves import curve_figures
 from .markup import Markup, escape, join, tag
 
 

@@ -10,7 +10,7 @@ from ...model.result import Analysis
 from ...model.study import Study
 from ...units import show
 from ..charts.chart import LinesFigure
-from ..page.curves import swept_figures
+from ..charts.curves import swept_figures
 from ..record_index import RecordIndex
 from ..sheet import Block, Grid, Leaf, Words
 from ..text import one_line

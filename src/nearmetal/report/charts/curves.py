@@ -13,9 +13,9 @@ from ...model.result import Cell, Interval
 from ...model.study import Better, Study
 from ...model.sweep import LEAST_POINTS, numbered
 from ...units import show
-from ..charts.chart import LinesFigure, Panel, emulation_sentences
 from ..tables.events.sweeps import SweptMetric, at_text, axis, swept_metrics
 from ..text import one_line
+from .chart import LinesFigure, Panel, emulation_sentences
 
 BEST = "best"
 """Name of a metric. The best points of the curves of a workload with this metric are named."""
