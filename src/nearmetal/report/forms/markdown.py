@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from ...model.result import Analysis
 from ...model.study import Study
 from ...units import show_clock
-from ..page.curves import sentences
+from ..charts.curves import sentences
 from ..page.trouble import trouble_lines
 from ..tables.answer import answer_sentences
 from ..tables.cells import ComparisonGroup, Entry, left_out_text, legend, question_text, verdict_table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...model.result import Analysis, Verdict
 from ...model.study import Study
 from ...units import show_clock
-from ..page.curves import sentences
+from ..charts.curves import sentences
 from ..tables.cells import (
     ArmLabel,
     ComparisonGroup,

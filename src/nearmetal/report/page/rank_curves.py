@@ -9,9 +9,9 @@ from ...model.result import Cell, Interval
 from ...model.study import Arm, Study
 from ...model.sweep import LEAST_NUMBERS
 from ..charts.chart import LinesFigure, Panel
+from ..charts.curves import caption_of
 from ..tables.papers.beside import WHOLE
 from ..text import one_line, plural
-from .curves import caption_of
 
 
 def rank_figures(study: Study, cells: Sequence[Cell]) -> tuple[LinesFigure, ...]:
