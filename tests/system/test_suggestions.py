@@ -11,11 +11,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.system.conftest import the_machine
 from tests.system.test_first_use import PROGRAMS, SLOW, STUDY
 from tests.system.test_quick import NEARMETAL, left_behind, nearmetal
 from tests.unit.test_cli_hints import hints
 
-pytestmark = [pytest.mark.more, pytest.mark.beside]
+# Each command takes the machine for itself, so that other runs take turns with them.
+pytestmark = [pytest.mark.more, pytest.mark.beside, pytest.mark.no_run]
 
 LINES = {
     "analyze --allX": "analyze --all RUN",
@@ -106,7 +108,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def _run(directory: Path, study: str, name: str, rounds: str) -> None:
-    made = nearmetal("run", f"{study}.yaml", "--max-blocks", rounds, "--results", name, cwd=directory)
+    with the_machine():
+        made = nearmetal("run", f"{study}.yaml", "--max-blocks", rounds, "--results", name, cwd=directory)
     assert made.returncode == 0, made.stderr
 
 
@@ -117,7 +120,8 @@ def ended(line: str, here: Path) -> tuple[int, str]:
         name, slash, rest = word.partition("/")
         runs = list((here / name).iterdir()) if name in ("RUN", "OTHER", "SLOW") else []
         words.append(f"{runs[0]}{slash}{rest}" if runs else word)
-    done = nearmetal(*words, cwd=here)
+    with the_machine():
+        done = nearmetal(*words, cwd=here)
     return done.returncode, done.stderr
 
 
