@@ -40,8 +40,8 @@ class RecordsInstances(Protocol):
     disturb the next measurement."""
 
     def recorded_instances(self, host: Host) -> tuple[str, ...]:
-        """Return the names as instance_names() does, but query only daemons of which a note exists: every
-        start of an instance writes one."""
+        """Return the names as instance_names() does, but query only the daemons that are named in a note.
+        Every start of an instance writes such a note."""
 
 
 def find_all(

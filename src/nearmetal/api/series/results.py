@@ -108,7 +108,7 @@ def has_open_cells(analysis: Analysis) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesSummary:
-    """The results of a study of several parts, of which a report was written.
+    """The results of a study of several parts, whose report has been written.
 
     results: every part with its results on disk.
     whole: the parts that have results, with these.

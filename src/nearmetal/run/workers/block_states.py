@@ -21,7 +21,7 @@ class BlockStates:
 
     attempts: number of the last attempt, by block.
     out: number of the attempt of each block that is out, by block.
-    done: the blocks of which one claim is complete.
+    done: the blocks that have a complete claim.
     missing: the blocks that are given up.
     last: all blocks up to this one are done or given up.
     """
