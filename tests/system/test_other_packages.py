@@ -37,6 +37,7 @@ workloads:
   ep: {kernel: ep, class: S}
 design: {baseline: native}
 """
+ENDING = "  ending: {subject: ending, count: 5, sleeps: 30 ms}\n"
 STUDY = """\
 name: ending
 environments:
@@ -46,10 +47,9 @@ environments:
 placements:
   1x2: {instances: 1, tasks: 2}
 workloads:
-  ending: {subject: ending, count: 5}
   cg: {kernel: cg, class: S}
-design: {baseline: native, slices: 2}
 """
+STUDY += ENDING + "design: {baseline: native, slices: 2}\n"
 
 
 def install_example(place: Path, name: str) -> None:
@@ -88,11 +88,18 @@ def test_a_subject_of_another_package(tmp_path: Path, place: Path) -> None:
     (tmp_path / "study.yaml").write_text(STUDY)
     planned = nearmetal("plan", "study.yaml", "--json", cwd=tmp_path)
     assert planned.returncode == 0, planned.stderr
+    (tmp_path / "wrong.yaml").write_text(STUDY.replace("subject: ending,", "subject: start,"))
+    wrong = nearmetal("plan", "wrong.yaml", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "workloads.ending.sleeps: subject start has no such key; leave it out" in wrong.stderr
     done = nearmetal("run", "study.yaml", "--max-blocks", "2", "--seed", "5", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     cells = {(c["environment"], c["workload"], c["metric"]): c for c in result["cells"]}
     assert cells["box", "ending", "ending"]["n"] == 2
+    assert min(cells["box", "ending", "ending"]["baseline_values"]) > 0.03, (
+        "each command sleeps as the study says"
+    )
     assert ("slow", "cg", "rate") in cells
     assert ("slow", "ending", "ending") not in cells, "it says that it cannot measure this backend"
     assert "slow does not run ending: it runs commands more slowly on purpose" in done.stderr
@@ -172,7 +179,7 @@ def test_a_container_backend_of_another_package(tmp_path: Path, place: Path) -> 
     study = STUDY.replace(
         "{backend: handicap, extra_work: 10 %}", "{backend: unshared, unshare: {time: true}}"
     )
-    (tmp_path / "study.yaml").write_text(study.replace("  ending: {subject: ending, count: 5}\n", ""))
+    (tmp_path / "study.yaml").write_text(study.replace(ENDING, ""))
     done = nearmetal("run", "study.yaml", "--max-blocks", "2", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert {c["environment"] for c in json.loads(done.stdout)["cells"]} == {"box", "slow"}

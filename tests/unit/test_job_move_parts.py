@@ -21,8 +21,8 @@ from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.errors import TrialFailedError
 from nearmetal.lifecycle import Method, RankSteps, longest_gap, read_steps, steps_within
 from nearmetal.model.change import replace
-from nearmetal.model.study import Attachment, Environment, EventSubject
-from nearmetal.model.workloads.event import Extent, Load
+from nearmetal.model.study import Attachment, Environment, MoveSubject
+from nearmetal.model.workloads.moves import Extent, Load
 from nearmetal.subjects.checkpoint import CHECKPOINT, CheckpointRestore
 from nearmetal.subjects.events.mpi_jobs import share_of_rank
 from nearmetal.subjects.events.rank_moves import refuses_to_move_rank, stopped_by_move
@@ -30,8 +30,8 @@ from nearmetal.subjects.events.tcp_job import view_of
 from nearmetal.subjects.migrate import MIGRATE, Migrate
 from nearmetal.testing.fake_host import FakeHost
 
-RANK = EventSubject(name="w", facts=MIGRATE, of=Extent.RANK)
-JOB = EventSubject(name="w", facts=MIGRATE, of=Extent.JOB)
+RANK = MoveSubject(name="w", facts=MIGRATE, of=Extent.RANK)
+JOB = MoveSubject(name="w", facts=MIGRATE, of=Extent.JOB)
 
 
 def steps(*ends: float) -> RankSteps:

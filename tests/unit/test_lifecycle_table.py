@@ -10,8 +10,8 @@ import pytest
 from nearmetal.environments import Checkpoints, Immovable, Migrates
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.lifecycle import Method
-from nearmetal.model.study import EventSubject
-from nearmetal.model.workloads.event import Extent
+from nearmetal.model.study import MoveSubject
+from nearmetal.model.workloads.moves import Extent
 from nearmetal.subjects.migrate import MIGRATE, Migrate
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "checkpoints.md"
@@ -27,9 +27,9 @@ def declared() -> str:
         backend = get_backend(name)
         methods = backend.checkpoints_by if isinstance(backend, Checkpoints) else ()
         methods += backend.moves_by if isinstance(backend, Migrates) else ()
-        of_jobs = EventSubject(name="w", facts=MIGRATE, of=Extent.JOB, method=Method.DMTCP)
+        of_jobs = MoveSubject(name="w", facts=MIGRATE, of=Extent.JOB, method=Method.DMTCP)
         methods += (Method.DMTCP,) if Migrate.unable(of_jobs, backend) is None else ()
-        chosen = EventSubject(name="w", facts=MIGRATE, method=Method.AUTO)
+        chosen = MoveSubject(name="w", facts=MIGRATE, method=Method.AUTO)
         methods += (Method.AUTO,) if Migrate.unable(chosen, backend) is None else ()
         for method in methods:
             takers.setdefault(method, []).append(f"`{name}`")
@@ -43,7 +43,7 @@ def jobs() -> str:
         extent: [
             f"`{name}`"
             for name, b in backends.items()
-            if Migrate.unable(EventSubject(name="w", facts=MIGRATE, of=extent), b) is None
+            if Migrate.unable(MoveSubject(name="w", facts=MIGRATE, of=extent), b) is None
         ]
         for extent in (Extent.RANK, Extent.JOB)
     }

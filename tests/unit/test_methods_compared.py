@@ -22,7 +22,7 @@ from nearmetal.environments.registry import get_backend
 from nearmetal.errors import StudyError, UnavailableError, UsageError
 from nearmetal.lifecycle import Method
 from nearmetal.model.record import JsonValue
-from nearmetal.model.study import Attachment, Environment, EventSubject, Load, Study
+from nearmetal.model.study import Attachment, Environment, LifecycleSubject, Load, MoveSubject, Study
 from nearmetal.report.tables.answer import absent_environments
 from nearmetal.study_file import load_study, load_text
 from nearmetal.subjects.events import restores
@@ -58,7 +58,7 @@ def test_an_environment_for_each_method_that_runs_the_other_sweeps_too() -> None
     assert made.design.baselines == ("bare-precopy",)
     assert all(e.workloads == () for e in made.environments)
     first = made.workloads[0]
-    assert isinstance(first, EventSubject) and first.memory == 128 << 20 and first.method is None
+    assert isinstance(first, LifecycleSubject) and first.memory == 128 << 20 and first.method is None
 
 
 def test_a_key_of_its_own_means_the_same_as_the_matrix() -> None:
@@ -170,7 +170,7 @@ def test_a_baseline_without_any_of_the_methods_is_said() -> None:
 
 
 def test_a_method_of_the_workload_comes_before_that_of_an_environment() -> None:
-    own = EventSubject(name="m", facts=MIGRATE, method=Method.MULTIFD)
+    own = MoveSubject(name="m", facts=MIGRATE, method=Method.MULTIFD)
     environment = Environment(name="vm-precopy", backend="qemu", method=Method.PRECOPY)
     assert by_environment(own, environment) == own
     assert environment.family == "vm"
@@ -269,11 +269,13 @@ def test_weigh_of_one_backend_compares_its_methods() -> None:
 def test_keys_of_a_lifecycle_on_the_command_line() -> None:
     event = named_lifecycle("migrate:count=4,load=dirty,dirty_rate=64MiB/s,downtime_limit=100ms", 1 << 20)
     assert (event.count, event.load, event.dirty_rate) == (4, Load.DIRTY, 64 << 20)
+    assert isinstance(event, MoveSubject)
     assert (event.downtime_limit, event.memory, event.name) == (0.1, 1 << 20, "migrate")
     assert set(lifecycles()) >= {"checkpoint", "migrate"} and "start" not in lifecycles()
     for name in lifecycles():
         made = named_lifecycle(name, None)
-        assert made.given == () and subject_of(made).methods(get_backend("native"))
+        assert made == made.facts.workload(name=name, facts=made.facts)
+        assert subject_of(made).methods(get_backend("native"))
 
 
 @pytest.mark.parametrize(

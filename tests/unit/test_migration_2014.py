@@ -22,9 +22,9 @@ from nearmetal.model.papers.published import Quantity
 from nearmetal.model.record import STEP, Row, TrialRecord
 from nearmetal.model.series import Figure, Omission, Part, Scale, Series
 from nearmetal.model.series_file import SeriesFiles
-from nearmetal.model.study import Attachment, Better, EventSubject, KernelWorkload
+from nearmetal.model.study import Attachment, Better, KernelWorkload, MoveSubject
 from nearmetal.model.sweep import sweeps
-from nearmetal.model.workloads.event import Extent
+from nearmetal.model.workloads.moves import Extent
 from nearmetal.plan import make_plan
 from nearmetal.plan.narrowing import MachineOffer, Substitute, narrow
 from nearmetal.published import published
@@ -174,7 +174,7 @@ def test_moves_are_of_256_mib_by_the_methods_of_each_backend() -> None:
     own = part(series(2), "moves")
     assert own.study is not None
     (moved,) = own.study.workloads
-    assert isinstance(moved, EventSubject) and moved.memory == 256 << 20
+    assert isinstance(moved, MoveSubject) and moved.memory == 256 << 20
     assert [e.name for e in own.study.environments] == [
         "process-criu",
         "process-criu-pageserver",
@@ -271,7 +271,7 @@ def test_the_rank_of_three_stands_beside_a_rank_of_three() -> None:
     own = part(series(2), "rank")
     assert own.study is not None
     (moved,) = own.study.workloads
-    assert isinstance(moved, EventSubject) and moved.extent is Extent.RANK and moved.job_ranks == 3
+    assert isinstance(moved, MoveSubject) and moved.extent is Extent.RANK and moved.job_ranks == 3
     arms = ["container-criu", "guest-offline", "guest-precopy"]
     assert [e.name for e in own.study.environments] == arms
     assert all(e.attachment is Attachment.VETH_BRIDGE for e in own.study.environments)

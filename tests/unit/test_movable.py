@@ -17,7 +17,17 @@ from nearmetal.environments.registry import get_backend
 from nearmetal.lifecycle import Phase, PhaseTimes
 from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.record import STEP
-from nearmetal.model.study import Arm, Attachment, Environment, EventSubject, Placement
+from nearmetal.model.study import (
+    Arm,
+    Attachment,
+    Design,
+    Environment,
+    EventSubject,
+    LifecycleSubject,
+    MoveSubject,
+    Placement,
+    Study,
+)
 from nearmetal.node.arms.starting import with_layers
 from nearmetal.node.survey.available import asks_for_moves, usable_backends, why_unmovable
 from nearmetal.subjects.checkpoint import CHECKPOINT
@@ -109,8 +119,8 @@ def test_what_cannot_be_moved_is_not_made_ready(environment: Environment, why: s
     [
         (False, (), False),
         (False, (EventSubject(name="s", facts=START),), False),
-        (False, (EventSubject(name="m", facts=MIGRATE),), True),
-        (False, (EventSubject(name="c", facts=CHECKPOINT),), True),
+        (False, (MoveSubject(name="m", facts=MIGRATE),), True),
+        (False, (LifecycleSubject(name="c", facts=CHECKPOINT),), True),
         (True, (), True),
     ],
 )
@@ -120,7 +130,16 @@ def test_what_only_moves_suffer_from_is_noted_only_in_studies_with_moves(
     answer = Available(version="QEMU 7.2", notes=("TCG, no KVM",), of_moves=(FORGETS_WRITES,))
     monkeypatch.setattr(Qemu, "check", lambda *_: answer)
     environment = Environment(name="e", backend="qemu", image="own", movable=movable)
-    study: Any = SimpleNamespace(environments=(environment,), events=events)
+    place = Placement(name="1x1", instances=1, tasks=1)
+    design = Design(baselines=("e",), seed=1)
+    study = Study(
+        name="s",
+        question="",
+        environments=(environment,),
+        placements=(place,),
+        workloads=events,
+        design=design,
+    )
     machine: Any = SimpleNamespace(host=FakeHost(), tools=None)
     said: list[str] = []
     progress: Any = SimpleNamespace(note=said.append)
@@ -159,7 +178,7 @@ def test_a_movable_guest_has_every_capability_that_its_qemu_allows_together(
 
 
 def test_a_row_has_the_steps_that_all_its_events_have() -> None:
-    event = EventSubject(name="moved", facts=MIGRATE)
+    event = MoveSubject(name="moved", facts=MIGRATE)
     row = event_row(event, "total", "s", [0.5, 0.7])
     phases = [
         PhaseTimes({Phase.COPY: 0.3, Phase.RESTORE: 0.2}),

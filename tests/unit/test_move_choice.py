@@ -16,7 +16,7 @@ from nearmetal.environments.native import Native
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.lifecycle import Costs, Estimate, Method, PageSample, Phase, PhaseTimes
-from nearmetal.model.study import Arm, Attachment, Design, Environment, EventSubject, Mode, Placement
+from nearmetal.model.study import Arm, Attachment, Design, Environment, Mode, MoveSubject, Placement
 from nearmetal.subjects.events import move_choice
 from nearmetal.subjects.events.move_choice import ProcessMethodChooser
 from nearmetal.subjects.events.verified import Restored
@@ -135,7 +135,7 @@ def test_the_memory_is_what_the_processes_have(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["native", "namespaces", "runc", "lxc"])
 def test_auto_is_offered_by_all_backends_with_checkpoints(name: str) -> None:
-    moved = EventSubject(name="m", facts=MIGRATE, method=Method.AUTO)
+    moved = MoveSubject(name="m", facts=MIGRATE, method=Method.AUTO)
     assert Migrate.unable(moved, get_backend(name)) is None
 
 
@@ -145,7 +145,7 @@ def test_the_time_for_the_choice_is_part_of_the_estimate() -> None:
 
     def seconds(method: Method, attachment: Attachment, backend: str) -> float:
         e = Environment(name="e", backend=backend, method=method, attachment=attachment)
-        moved = EventSubject(name="m", facts=MIGRATE)
+        moved = MoveSubject(name="m", facts=MIGRATE)
         return Migrate.cost([moved], Arm(environment=e, placement=placement), design).once
 
     for attachment, backend, fixed in (

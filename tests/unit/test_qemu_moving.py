@@ -16,7 +16,7 @@ from nearmetal.environments.qemu.qmp import Monitor
 from nearmetal.errors import RunError
 from nearmetal.lifecycle import CopyRound, Method, NotConvergedError
 from nearmetal.model.record import Status
-from nearmetal.model.study import EventSubject
+from nearmetal.model.study import MoveSubject
 from nearmetal.subjects.migrate import MIGRATE, endless_rows
 
 MIB = 1 << 20
@@ -255,6 +255,6 @@ def test_if_one_guest_of_a_job_is_not_moved_none_goes_on_at_its_destination() ->
 
 
 def test_a_move_without_an_end_fails_its_rows_only() -> None:
-    rows = endless_rows(EventSubject(name="w", facts=MIGRATE), "40 MiB were left")
+    rows = endless_rows(MoveSubject(name="w", facts=MIGRATE), "40 MiB were left")
     assert tuple(r.metric for r in rows) == MIGRATE.metrics
     assert {(r.status, r.reason) for r in rows} == {(Status.FAILED, "40 MiB were left")}

@@ -14,7 +14,7 @@ from nearmetal.environments import Moved
 from nearmetal.lifecycle import Phase, PhaseTimes, ProbeLog, ProbeTimes, without_floor
 from nearmetal.model.change import replace
 from nearmetal.model.record import JsonValue, TrialRecord
-from nearmetal.model.study import EventSubject
+from nearmetal.model.study import MoveSubject
 from nearmetal.report.page.document import Context, page_html
 from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.sheet import Grid
@@ -97,7 +97,7 @@ def move(event: ProbeResults, floor: ProbeResults) -> SeenMove:
 def test_silence_over_tcp_and_delays_are_metrics_without_their_floor() -> None:
     floor = seen(2e-3, 3e-3)
     moves = [move(seen(0.102, 0.303), floor), move(seen(0.002, 0.003), floor), move(seen(0.0, 0.0), floor)]
-    w = EventSubject(name="moved", facts=MIGRATE)
+    w = MoveSubject(name="moved", facts=MIGRATE)
     rows = {r.metric: r.values for r in guest_rows(w, moves, [0.1], floor, {})}
     assert set(rows) == set(MIGRATE.metrics)
     least = AT_REST + PERIOD

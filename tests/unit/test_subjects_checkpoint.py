@@ -7,7 +7,7 @@ import pytest
 from nearmetal.environments import Checkpoints, Immovable, Migrates, Unavailable
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.lifecycle import Method, Phase, PhaseTimes
-from nearmetal.model.study import Attachment, Environment, EventSubject
+from nearmetal.model.study import Attachment, Environment, LifecycleSubject
 from nearmetal.subjects import checkpoint
 from nearmetal.subjects.checkpoint import CHECKPOINT, CheckpointRestore
 from nearmetal.subjects.events.restores import facts_of, rows
@@ -22,7 +22,7 @@ STEPS = {
     Phase.THAW: 0.1,
     Phase.REMOVAL: 0.0,
 }
-EVENT = EventSubject(name="w", facts=CHECKPOINT)
+EVENT = LifecycleSubject(name="w", facts=CHECKPOINT)
 
 
 def test_a_row_for_each_metric_with_the_steps_of_each_event() -> None:
@@ -75,9 +75,9 @@ def test_lazy_pages_need_a_network_of_the_instance_s_own(name: str, monkeypatch:
     """Source and destination exist at the same time, and would have the same sockets."""
     monkeypatch.setattr(checkpoint, "refused_by_criu", lambda *_: None)
     backend, host = get_backend(name), FakeHost(root=True)
-    lazy = EventSubject(name="w", facts=CHECKPOINT, method=Method.CRIU_LAZY)
+    lazy = LifecycleSubject(name="w", facts=CHECKPOINT, method=Method.CRIU_LAZY)
 
-    def why(attachment: Attachment, event: EventSubject = lazy) -> Unavailable | None:
+    def why(attachment: Attachment, event: LifecycleSubject = lazy) -> Unavailable | None:
         environment = Environment(name="e", backend=name, attachment=attachment)
         return CheckpointRestore.refused(event, environment, backend, host)
 
@@ -85,11 +85,11 @@ def test_lazy_pages_need_a_network_of_the_instance_s_own(name: str, monkeypatch:
     assert (refused is None) == (name == "native"), "bare metal is restored in a network of its own"
     assert refused is None or ("one network" in refused.reason and refused.remedy == "attachment: none")
     assert why(Attachment.NONE) is None
-    assert why(Attachment.HOST, EventSubject(name="w", facts=CHECKPOINT, method=Method.CRIU)) is None
+    assert why(Attachment.HOST, LifecycleSubject(name="w", facts=CHECKPOINT, method=Method.CRIU)) is None
 
 
 def test_a_method_that_the_backend_does_not_name_is_refused_with_those_that_it_does() -> None:
-    event = EventSubject(name="w", facts=CHECKPOINT, method=Method.POSTCOPY)
+    event = LifecycleSubject(name="w", facts=CHECKPOINT, method=Method.POSTCOPY)
     assert CheckpointRestore.unable(event, get_backend("native")) == (
         "native has only the methods criu, criu-lazy, criu-pageserver, criu-precopy"
     )

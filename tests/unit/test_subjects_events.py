@@ -20,7 +20,7 @@ from nearmetal.errors import TrialFailedError
 from nearmetal.host import LocalHost
 from nearmetal.host.counters.procfiles import proportional_set
 from nearmetal.lifecycle import Method
-from nearmetal.model.study import Design, EventSubject, Mode, SubjectFacts
+from nearmetal.model.study import Design, EventSubject, Mode, MoveSubject, SubjectFacts
 from nearmetal.node.arms.instances import Instances
 from nearmetal.subjects.density import DENSITY
 from nearmetal.subjects.events import guest_jobs, tcp_job
@@ -51,7 +51,7 @@ def test_a_density_is_of_so_many_instances() -> None:
 
 
 def test_who_cannot_move_an_instance_says_so() -> None:
-    moved = EventSubject(name="m", facts=MIGRATE, method=Method.POSTCOPY)
+    moved = MoveSubject(name="m", facts=MIGRATE, method=Method.POSTCOPY)
     assert moved.count_in(DESIGN) == moved.count_in(PLAIN) == MIGRATE.usual == 2
     assert Migrate.unable(moved, Qemu()) is None
     assert (Migrate.unable(moved, Native()) or "").startswith("native has only the methods criu")

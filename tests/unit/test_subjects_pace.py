@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from nearmetal.model.record import Status
-from nearmetal.model.study import EventSubject
+from nearmetal.model.study import MoveSubject
 from nearmetal.subjects.events.pace import LEAST_BEHIND, Mark, behind, marked, pace, written_pages
 from nearmetal.subjects.events.rows import slowdown_rows
 from nearmetal.subjects.migrate import MIGRATE
 
-EVENT = EventSubject(name="w", facts=MIGRATE)
+EVENT = MoveSubject(name="w", facts=MIGRATE)
 
 
 def test_a_standstill_and_a_slower_time_are_seconds_behind() -> None:

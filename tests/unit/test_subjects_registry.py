@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from nearmetal import plugins
 from nearmetal.errors import StudyError, UsageError
+from nearmetal.model.keys import COUNT, key_or
 from nearmetal.model.study import (
     ApplicationWorkload,
     CommandWorkload,
@@ -15,9 +18,9 @@ from nearmetal.model.study import (
     Workload,
 )
 from nearmetal.study_file import load_text
-from nearmetal.study_file.catalog import subject_facts, subject_names
+from nearmetal.study_file.catalog import loaded_subjects, subject_facts, subject_names
 from nearmetal.study_file.explain import explain
-from nearmetal.study_file.sections.workload import _subject_doc
+from nearmetal.study_file.sections.workload import event_section
 from nearmetal.subjects.contract import Subject
 from nearmetal.subjects.kernel import Kernels
 from nearmetal.subjects.program import Programs
@@ -27,6 +30,7 @@ from nearmetal.subjects.start_stop import StartStop
 CG = KernelWorkload(name="cg", kernel="cg", params={})
 OWN = CommandWorkload(name="own", argv=("true",))
 HPCC = ApplicationWorkload(name="hpcc", application="hpcc")
+FACTS = [subject_facts(name) for name in subject_names()]
 START = EventSubject(name="boot", facts=subject_facts("start"))
 
 
@@ -63,8 +67,21 @@ def test_a_subject_that_does_not_load_is_not_documented(monkeypatch: pytest.Monk
             raise UsageError("subject 'exec' does not load")
         return subject_facts(name)
 
-    monkeypatch.setattr("nearmetal.study_file.sections.workload.subject_facts", fails)
-    assert "exec: " not in _subject_doc() and "start: from the request" in _subject_doc()
+    monkeypatch.setattr("nearmetal.study_file.catalog.subject_facts", fails)
+    names = {facts.name for facts in loaded_subjects()}
+    assert "exec" not in names and "start" in names
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherMemory(EventSubject):
+    memory: int = key_or(0, COUNT, "other: number of its memories", 3)
+
+
+def test_two_subjects_may_share_a_key_only_with_one_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = SubjectFacts(name="other", metrics=("m",), workload=OtherMemory)
+    monkeypatch.setattr("nearmetal.study_file.sections.workload.loaded_subjects", lambda: [*FACTS, other])
+    with pytest.raises(UsageError, match="subjects checkpoint and other declare the key memory differently"):
+        event_section.__wrapped__()
 
 
 def test_a_subject_whose_entry_point_has_another_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,8 +105,7 @@ def unbuilt_images(study: Study) -> dict[str, ImageDefinition]:
 
 def _by_criu(study: Study) -> bool:
     """Return whether a study checkpoints or moves an instance by CRIU."""
-    methods = [w.by(e.method).method for w in study.events for e in study.environments if e.takes(w.name)]
-    return any(m is not None and m.by_criu for m in methods)
+    return any(m.by_criu for m in study.methods)
 
 
 def build_images(study: Study, progress: Note = ignore) -> None:

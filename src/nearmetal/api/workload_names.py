@@ -12,10 +12,10 @@ from ..errors import UsageError
 from ..host import LocalHost
 from ..lifecycle import Method
 from ..model.keys import ValueMistake, ValueType, did_you_mean, keys_of
-from ..model.study import ApplicationWorkload, Attachment, EventSubject, KernelWorkload, Study, Workload
+from ..model.study import ApplicationWorkload, Attachment, KernelWorkload, LifecycleSubject, Study, Workload
 from ..node.machine import hardware_of
 from ..study_file.catalog import KnownApplication, ParamType, subject_facts, subject_names
-from ..study_file.workloads.methods import METHOD
+from ..study_file.workloads.methods import METHOD, METHODS
 from ..units import UnitError
 from ..workloads.applications.registry import application_names, metric_names, needs_storage, parameters
 from ..workloads.parameter import AUTO, Kind
@@ -48,10 +48,12 @@ def named_workloads(texts: Sequence[str], known: Catalog, quick: Study) -> tuple
 
 def lifecycles() -> tuple[str, ...]:
     """Return the names of the subjects that checkpoint or move instances by different methods."""
-    return tuple(name for name in subject_names() if METHOD in subject_facts(name).keys)
+    return tuple(
+        name for name in subject_names() if issubclass(subject_facts(name).workload, LifecycleSubject)
+    )
 
 
-def named_lifecycle(text: str, memory: int | None) -> EventSubject:
+def named_lifecycle(text: str, memory: int | None) -> LifecycleSubject:
     """Parse the value of --lifecycle: the name of a subject, and its keys, as in migrate:load=idle,count=4.
 
     memory: value of the key `memory`, in bytes; None to leave it out.
@@ -62,12 +64,13 @@ def named_lifecycle(text: str, memory: int | None) -> EventSubject:
     if name not in lifecycles():
         raise UsageError(f'--lifecycle: unknown "{name[:40]}"{did_you_mean(name, lifecycles())}')
     facts = subject_facts(name)
-    readers = {key.name: (f.name, key.kind) for f, key in keys_of(EventSubject)}
-    known = [key for key in readers if key in facts.keys | {"count"} and key != METHOD]
+    workload = cast("type[LifecycleSubject]", facts.workload)
+    without = ("subject", METHOD, METHODS)
+    readers = {key.name: (f.name, key.kind) for f, key in keys_of(workload) if key.name not in without}
     values: dict[str, object] = {} if memory is None else {"memory": memory}
     for key, value in _given(rest, text, "--lifecycle").items():
-        if key not in known:
-            raise UsageError(f"--lifecycle {name}: no key {key[:40]!r}{did_you_mean(key, known)}")
+        if key not in readers:
+            raise UsageError(f"--lifecycle {name}: no key {key[:40]!r}{did_you_mean(key, readers)}")
         if key in values:
             raise UsageError(f"--lifecycle {name}: {key} is given by its option too")
         field, kind = readers[key]
@@ -76,7 +79,7 @@ def named_lifecycle(text: str, memory: int | None) -> EventSubject:
             values[field] = kind.read(value)
         except ValueMistake as e:
             raise UsageError(f"--lifecycle {name}: {key}: {e}") from e
-    event = EventSubject(name=name, facts=facts, **cast("dict[str, Any]", values))
+    event = workload(name=name, facts=facts, **cast("dict[str, Any]", values))
     if (what := event.misfit) is not None:
         raise UsageError(f"--lifecycle {name}: {what[0]} {what[1]}")
     return event
@@ -178,7 +181,8 @@ def _plain(name: str, known: Catalog, quick: Study) -> Workload:
         return KernelWorkload(name=name, kernel=name, params={})
     events = subject_names()
     if name in events:
-        return EventSubject(name=name, facts=subject_facts(name))
+        facts = subject_facts(name)
+        return facts.workload(name=name, facts=facts)
     names = ", ".join(dict.fromkeys([*usual, *known.kernels, *known.applications, *events]))
     raise UsageError(f"no workload {name}", remedy=f"one of {names}")
 

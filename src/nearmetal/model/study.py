@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from ..lifecycle import Method
 from .design import Design, Mode, Mpi, Reach, SingleCopy, Starts
 from .environments.environment import (
     STORAGE,
@@ -22,9 +23,10 @@ from .environments.environment import (
 from .environments.image import ImageDefinition
 from .environments.placement import NodeLink, Pinning, Placement, RealNodes
 from .workloads import Workload, quantiles_of
-from .workloads.event import EventSubject, Load, SubjectFacts
+from .workloads.event import EventSubject, SubjectFacts
 from .workloads.kernel import KernelWorkload, Pages
 from .workloads.metric import Better, MetricSpec
+from .workloads.moves import LifecycleSubject, Load, MoveSubject
 from .workloads.programs import IDS, RANKS, ApplicationWorkload, CommandWorkload
 from .workloads.script import Bounds, Reference, VerifySpec
 
@@ -45,10 +47,12 @@ __all__ = [
     "Environment",
     "EventSubject",
     "KernelWorkload",
+    "LifecycleSubject",
     "Limits",
     "Load",
     "MetricSpec",
     "Mode",
+    "MoveSubject",
     "Mpi",
     "NodeLink",
     "Pages",
@@ -148,11 +152,20 @@ class Study:
         return tuple(w for w in self.workloads if isinstance(w, EventSubject))
 
     @property
+    def lifecycles(self) -> tuple[LifecycleSubject, ...]:
+        """The workloads that move instances, or checkpoint them."""
+        return tuple(w for w in self.workloads if isinstance(w, LifecycleSubject))
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """The methods by which the study moves or checkpoints instances, as far as it names them."""
+        named = (w.by(e.method).method for w in self.lifecycles for e in self.environments if e.takes(w.name))
+        return tuple(dict.fromkeys(m for m in named if m is not None))
+
+    @property
     def risks(self) -> tuple[str, ...]:
-        """The risk of each method by which the study moves or checkpoints instances, as sentences; see
-        Method.risk."""
-        methods = [w.by(e.method).method for w in self.events for e in self.environments if e.takes(w.name)]
-        return tuple(dict.fromkeys(m.risk for m in methods if m is not None and m.risk))
+        """The risk of each of these methods, as sentences; see Method.risk."""
+        return tuple(dict.fromkeys(m.risk for m in self.methods if m.risk))
 
     def arms(self) -> tuple[Arm, ...]:
         """Return every environment on each placement that it names, in file order."""

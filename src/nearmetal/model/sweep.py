@@ -105,10 +105,11 @@ def _numbers(w: Workload) -> tuple[str, Mapping[str, float]]:
     The numbers are empty for workloads that cannot be part of a sweep."""
     match w:
         case EventSubject():
-            own = {key: float(v) for key in _OF_EVENTS if (v := getattr(w, key)) is not None}
+            keys = [key for key in _OF_EVENTS if hasattr(w, key)]
+            own = {key: float(v) for key in keys if (v := getattr(w, key)) is not None}
             if own.get("dirty_rate") == 0:
                 own["dirty_rate"] = math.inf
-            return repr(replace(w, name="", **dict.fromkeys(_OF_EVENTS))), own
+            return repr(replace(w, name="", **dict.fromkeys(keys))), own
         case KernelWorkload() | ApplicationWorkload():
             own = {k: float(v) for k, v in w.params.items() if type(v) in (int, float) and float(v) > 0}
             others = {k: v for k, v in sorted(w.params.items()) if k not in own}

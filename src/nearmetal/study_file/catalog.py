@@ -3,6 +3,7 @@ packages that call this one provide them."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ from ..units import BASE, EXAMPLES, Dimension, UnitError, exact, parse, parse_co
 
 #: The key in Catalog.metrics under which the metrics of every command are.
 COMMAND = "command"
+#: The field for what the subject of a workload declares.
+FACTS = "facts"
 #: The type of a parameter that takes any text, such as a path.
 TEXT = "text"
 ParamValue = str | int | float
@@ -157,6 +160,15 @@ def subject_names() -> tuple[str, ...]:
     """Return the names of all subjects that a study file can name, in alphabetical order, without loading
     them."""
     return tuple(name for name in plugins.points(plugins.SUBJECTS) if name not in (KERNELS, PROGRAMS))
+
+
+def loaded_subjects() -> list[SubjectFacts]:
+    """Return what each subject declares. Subjects of other packages that cannot be loaded are left out."""
+    found = []
+    for name in subject_names():
+        with contextlib.suppress(UsageError):
+            found.append(subject_facts(name))
+    return found
 
 
 def subject_facts(name: str) -> SubjectFacts:

@@ -65,7 +65,7 @@ def validate_data(
 
 
 def read(
-    kind: type[Kind], found: Located, *, own: tuple[type[BackendSettings], ...] = (), **given: object
+    kind: type[Kind], found: Located, *, own: tuple[type[BackendSettings], ...] = (), **given: Any
 ) -> Kind | None:
     """Return the values of a node as an instance of a dataclass that declares keys (model.keys). See
     validate_data() for mistakes.

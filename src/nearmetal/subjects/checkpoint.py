@@ -13,8 +13,8 @@ from ..environments import (
 from ..environments.dmtcp import refuses_dmtcp
 from ..host import Host
 from ..lifecycle import Method
-from ..model.study import Arm, Design, Environment, EventSubject, SubjectFacts
-from ..model.workloads.event import LIFECYCLE_KEYS, Extent
+from ..model.study import Arm, Design, Environment, LifecycleSubject, SubjectFacts
+from ..model.workloads.moves import Extent
 from ..node.arms.starting import without_seat
 from ..node.criu import find_criu
 from ..node.trial import Guard
@@ -39,7 +39,7 @@ CHECKPOINT = SubjectFacts(
     quantiles=frozenset({"checkpoint", "pause", "stopped"}),
     plurals={"checkpoint": "checkpoints", "pause": "checkpoints", "stopped": "standstills"},
     usual=2,
-    keys=LIFECYCLE_KEYS,
+    workload=LifecycleSubject,
 )
 """Metrics of a checkpoint and restore.
 
@@ -73,7 +73,7 @@ class CheckpointRestore(Subject):
         return backend.checkpoints_by if isinstance(backend, Checkpoints) else ()
 
     @classmethod
-    def unable(cls, workload: EventSubject, backend: Backend) -> str | None:
+    def unable(cls, workload: LifecycleSubject, backend: Backend) -> str | None:
         if workload.extent is Extent.RANK:
             return "of: rank is moved while the other ranks go on, so it belongs to subject migrate"
         able = cls.methods(backend)
@@ -88,7 +88,7 @@ class CheckpointRestore(Subject):
 
     @classmethod
     def refused(
-        cls, workload: EventSubject, environment: Environment, backend: Backend, host: Host
+        cls, workload: LifecycleSubject, environment: Environment, backend: Backend, host: Host
     ) -> Unavailable | None:
         assert isinstance(backend, Checkpoints)
         if workload.method is Method.DMTCP:
@@ -97,7 +97,7 @@ class CheckpointRestore(Subject):
         return here or backend.refuses_checkpoint(host, without_seat(environment))
 
     @classmethod
-    def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
+    def cost(cls, workloads: Sequence[LifecycleSubject], arm: Arm, design: Design) -> Cost:
         return Cost(once=sum(w.count_in(design) for w in workloads) * EVENT_SECONDS)
 
     def before_start(self) -> None:

@@ -12,7 +12,7 @@ from ..host import Host
 from ..lifecycle import Method
 from ..meters.groups import MeteredArm
 from ..model.plan import NextBlock
-from ..model.study import Arm, Design, Environment, EventSubject, KernelWorkload, SubjectFacts, Workload
+from ..model.study import Arm, Design, Environment, KernelWorkload, LifecycleSubject, SubjectFacts, Workload
 from ..node.arms.running_arm import RunningArm
 from ..node.node import Node
 from ..node.trial import Trial
@@ -150,7 +150,7 @@ def stays_because(backend: Backend) -> str:
     )
 
 
-def lacks_method(workload: EventSubject, backend: Backend, able: Sequence[Method]) -> str | None:
+def lacks_method(workload: LifecycleSubject, backend: Backend, able: Sequence[Method]) -> str | None:
     """Return why the instances of a backend do not support the method of a workload; None if they do, or if
     the workload names no method.
 

@@ -25,6 +25,7 @@ DENSITY = SubjectFacts(
     quantiles=frozenset({"start_all"}),
     plurals={"start_all": "starts"},
     usual=10,
+    counted="how many idle instances",
 )
 """Metrics of density.
 

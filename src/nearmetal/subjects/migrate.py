@@ -31,8 +31,8 @@ from ..lifecycle import (
 from ..model.change import replace
 from ..model.environments.guest import StartFrom
 from ..model.record import JsonValue, Row
-from ..model.study import Arm, Better, Design, Environment, EventSubject, SubjectFacts
-from ..model.workloads.event import MOVING_KEYS, Extent, Load
+from ..model.study import Arm, Better, Design, Environment, MoveSubject, SubjectFacts
+from ..model.workloads.moves import Extent, Load
 from ..network.build import build_networks
 from ..network.plan import NetworkRequest
 from ..node.arms.starting import seated_request, with_memory
@@ -68,7 +68,7 @@ MIGRATE = SubjectFacts(
     quantiles=frozenset({"total", "stopped", "silence"}),
     plurals={"total": "moves", "stopped": "standstills", "silence": "moves"},
     usual=2,
-    keys=MOVING_KEYS,
+    workload=MoveSubject,
 )
 """Metrics of migrate. Times are in seconds.
 
@@ -117,7 +117,7 @@ class Migrate(Subject):
         return tuple(dict.fromkeys((*usual, *CheckpointRestore.methods(backend))))
 
     @classmethod
-    def unable(cls, workload: EventSubject, backend: Backend) -> str | None:
+    def unable(cls, workload: MoveSubject, backend: Backend) -> str | None:
         able = cls.methods(backend)
         if not able:
             return f"its instances ({backend.name}) cannot be moved while they run{stays_because(backend)}"
@@ -133,7 +133,7 @@ class Migrate(Subject):
 
     @classmethod
     def refused(
-        cls, workload: EventSubject, environment: Environment, backend: Backend, host: Host
+        cls, workload: MoveSubject, environment: Environment, backend: Backend, host: Host
     ) -> Unavailable | None:
         method = cls._method(workload, backend)
         over_guests = workload.extent is Extent.JOB and isinstance(backend, Migrates)
@@ -149,7 +149,7 @@ class Migrate(Subject):
         return _first_unless_one_fits(backend.unmovable(environment, one) for one in every)
 
     @classmethod
-    def cost(cls, workloads: Sequence[EventSubject], arm: Arm, design: Design) -> Cost:
+    def cost(cls, workloads: Sequence[MoveSubject], arm: Arm, design: Design) -> Cost:
         guest = arm.environment.guest
         restored = guest is not None and guest.start is StartFrom.RESTORED
         start = RESTORE_SECONDS if restored else BOOT_SECONDS
@@ -172,13 +172,13 @@ class Migrate(Subject):
                     self._measure(t, w.by(t.arm.environment.method))
 
     @classmethod
-    def _method(cls, w: EventSubject, backend: Backend) -> Method:
+    def _method(cls, w: MoveSubject, backend: Backend) -> Method:
         """Return the method of a workload, or the backend's default method if the workload names none."""
         if w.method is None and w.extent is Extent.JOB and isinstance(backend, Migrates):
             return Method.OFFLINE
         return w.method or cls.methods(backend)[0]
 
-    def _measure(self, trial: Trial, w: EventSubject) -> None:
+    def _measure(self, trial: Trial, w: MoveSubject) -> None:
         backend = trial.node.backends[trial.arm.environment.backend]
         method = self._method(w, backend)
         count = w.count_in(self.group.design)
@@ -206,7 +206,7 @@ def _first_unless_one_fits(refusals: Iterable[Unavailable | None]) -> Unavailabl
     return first
 
 
-def _move_guest(trial: Trial, backend: Backend, w: EventSubject, count: int) -> None:
+def _move_guest(trial: Trial, backend: Backend, w: MoveSubject, count: int) -> None:
     """Start a guest, move it `count` times, and add the rows and facts of the workload to the trial.
 
     backend: a backend that moves guests (Migrates).
@@ -317,7 +317,7 @@ def _facts(method: Method, moved: Moved, seen: ProbeResults) -> dict[str, JsonVa
     }
 
 
-def endless_rows(w: EventSubject, why: str) -> list[Row]:
+def endless_rows(w: MoveSubject, why: str) -> list[Row]:
     """Return failed rows for all metrics of a workload whose move did not converge. The trial itself does not
     fail, so that the other workloads of its arm are still measured.
 
@@ -328,7 +328,7 @@ def endless_rows(w: EventSubject, why: str) -> list[Row]:
 
 
 def guest_rows(
-    w: EventSubject,
+    w: MoveSubject,
     moves: Sequence[SeenMove],
     slower: Sequence[float | None],
     floor: ProbeResults,
@@ -358,7 +358,7 @@ def guest_rows(
     ]
 
 
-def _row_of(w: EventSubject, metric: str, values: Sequence[float], why: str) -> Row:
+def _row_of(w: MoveSubject, metric: str, values: Sequence[float], why: str) -> Row:
     if not values:
         return measured_row(w, metric, "s", Better.LOWER, None, why)
     return event_row(w, metric, "s", values)

@@ -10,7 +10,7 @@ from .. import plugins
 from ..environments import Backend
 from ..errors import UnavailableError, UsageError
 from ..host import Host
-from ..model.study import Environment, EventSubject, Study, Workload
+from ..model.study import Environment, LifecycleSubject, Study, Workload
 from .contract import Subject
 
 
@@ -33,7 +33,7 @@ def subjects_of(workloads: Sequence[Workload]) -> list[tuple[type[Subject], list
 
 
 def by_environment(workload: Workload, environment: Environment) -> Workload:
-    return workload.by(environment.method) if isinstance(workload, EventSubject) else workload
+    return workload.by(environment.method) if isinstance(workload, LifecycleSubject) else workload
 
 
 def _reason(workload: Workload, environment: Environment, backend: Backend, host: Host | None) -> str | None:

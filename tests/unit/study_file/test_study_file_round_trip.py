@@ -13,6 +13,7 @@ from nearmetal.lifecycle import Method
 from nearmetal.model.change import replace
 from nearmetal.model.environments.image import ImageDefinition, Variant
 from nearmetal.model.environments.network import NetworkSettings, Offloads
+from nearmetal.model.keys import keys_of
 from nearmetal.model.study import (
     STORAGE,
     STORAGE_VARIABLE,
@@ -45,7 +46,7 @@ from nearmetal.model.study import (
     VerifySpec,
     Workload,
 )
-from nearmetal.model.workloads.event import Extent
+from nearmetal.model.workloads.moves import Extent
 from nearmetal.studies import builtin, names
 from nearmetal.study_file import SCHEMA_LINE, Catalog, dump_study, load_text
 from nearmetal.study_file.catalog import subject_facts, subject_names
@@ -179,9 +180,10 @@ def event_subjects(draw: st.DrawFn, name: str) -> EventSubject:
         "of": st.sampled_from(Extent),
         "ranks": st.integers(2, 64),
     }
-    assert values.keys() >= facts.keys, "every key of a subject comes back"
-    given: dict[str, Any] = {name: draw(st.none() | values[name]) for name in sorted(facts.keys)}
-    found = EventSubject(name=name, facts=facts, count=draw(st.none() | st.integers(1, 1000)), **given)
+    own = {f.name for f, _ in keys_of(facts.workload)} - {"facts", "methods", "count"}
+    assert values.keys() >= own, "every key of a subject comes back"
+    given: dict[str, Any] = {name: draw(st.none() | values[name]) for name in sorted(own)}
+    found = facts.workload(name=name, facts=facts, count=draw(st.none() | st.integers(1, 1000)), **given)
     while found.misfit is not None:  # no file can hold a key that contradicts another one
         found = replace(found, **{found.misfit[0]: None})
     return found

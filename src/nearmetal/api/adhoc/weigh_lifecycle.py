@@ -11,7 +11,7 @@ from ...errors import UsageError
 from ...lifecycle import Method
 from ...model.environments.guest import GuestSettings
 from ...model.environments.image import HOST
-from ...model.study import Attachment, Design, Environment, EventSubject, Mode, Placement, Study
+from ...model.study import Attachment, Design, Environment, LifecycleSubject, Mode, Placement, Study
 from ...node.bases import KERNEL_IMAGE
 from ...report.text import enumerated
 from ...subjects.registry import by_environment, subject_of
@@ -21,7 +21,7 @@ _EXAMPLE = "nearmetal weigh native runc --lifecycle checkpoint"
 
 def lifecycle_study(
     backends: Mapping[str, Backend],
-    event: EventSubject,
+    event: LifecycleSubject,
     methods: Sequence[Method],
     *,
     margin: float,
@@ -82,7 +82,7 @@ def _question(names: Sequence[str], event: str) -> str:
     return f"Which of {enumerated(names)} is fastest at {event}?" if several else f"How fast is {names[0]}?"
 
 
-def _environment(name: str, backend: Backend, method: Method | None, event: EventSubject) -> Environment:
+def _environment(name: str, backend: Backend, method: Method | None, event: LifecycleSubject) -> Environment:
     """Return an environment of a backend for a method. Guests are attached to a bridge, on which they can be
     moved. Containers have a network namespace without a network."""
     virtual, own = backend.capabilities.virtual, "net" in backend.capabilities.own

@@ -18,7 +18,7 @@ from ...lifecycle import Method
 from ...model.capabilities import GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
 from ...model.environments.guest import Accelerator, GuestSettings, StartFrom
 from ...model.study import Attachment, Environment
-from ...model.workloads.event import DOWNTIME_LIMIT
+from ...model.workloads.moves import DOWNTIME_LIMIT
 from ..contract import Available, Instance, InstanceRequest, Tools, Unavailable
 from ..guests.guest import (
     GuestInstance,

@@ -69,7 +69,7 @@ def usable_backends(machine: Machine, study: Study, progress: Progress) -> Usabl
 
 def asks_for_moves(study: Study) -> bool:
     """Return whether a study moves instances, checkpoints them, or makes them ready for either."""
-    return any(e.movable for e in study.environments) or any("method" in w.facts.keys for w in study.events)
+    return any(e.movable for e in study.environments) or bool(study.lifecycles)
 
 
 def _reported(name: str, answer: Available | Unavailable, progress: Progress, *, moves: bool) -> str | None:

@@ -28,32 +28,38 @@ class Section(BaseModel):
 
 
 Own = tuple[type[BackendSettings], ...]
-_MADE: dict[tuple[type[Any], Own], type[Section]] = {}
+_MADE: dict[tuple[type[Any], ...], type[Section]] = {}
 
 
 def section_of(
     kind: type[Any],
     own: Own = (),
     *,
+    also: tuple[type[Any], ...] = (),
     instead: Mapping[str, Key] | None = None,
     last: Mapping[str, tuple[Any, Any]] | None = None,
     config: ConfigDict | None = None,
 ) -> type[Section]:
-    """Return the section with the keys that a dataclass declares. It is made only once for each `kind` and
-    `own`.
+    """Return the section with the keys that a dataclass declares. It is made only once for the same
+    dataclasses.
 
     own: settings of backends, if the dataclass has a field for them.
+    also: dataclasses derived from it, whose keys the section has too; see made().
     instead: keys that replace those declared at fields, by name of the field.
     last: further fields of the model, which come after the others.
     config: configuration of the model, in addition to that of Section.
     """
-    if (kind, own) not in _MADE:
-        fields = _fields(kind, own, instead or {}) | dict(last or {})
+    sources = (kind, *own, *also)
+    if sources not in _MADE:
+        fields: dict[str, Any] = {}
+        for keyed in (kind, *also):
+            fields = _fields(keyed, own, instead or {}) | fields
+        fields |= dict(last or {})
         base = _configured(config) if config is not None else Section
-        _MADE[kind, own] = create_model(kind.__name__, __base__=base, **fields)
-        _MADE[kind, own].stands_for = kind
-        _MADE[kind, own].__doc__ = _description(kind)
-    return _MADE[kind, own]
+        _MADE[sources] = create_model(kind.__name__, __base__=base, **fields)
+        _MADE[sources].stands_for = kind
+        _MADE[sources].__doc__ = _description(kind)
+    return _MADE[sources]
 
 
 def _description(kind: type[Any]) -> str | None:
@@ -150,12 +156,14 @@ def _field(f: dataclasses.Field[Any], key: Key) -> tuple[Any, Any]:
     return (annotation | None if f.default is None else annotation), Field(f.default, **more)
 
 
-def made(section: Section, **given: Any) -> Any:
+def made(section: Section, kind: type[Any] | None = None, **given: Any) -> Any:
     """Return an instance of the dataclass with the values of a section.
 
+    kind: the dataclass, if it is not the one that the section corresponds to.
     given: values of fields that no key fills, or that replace the value of a key.
     """
-    return section.stands_for(**(_values(section, section.stands_for) | given))
+    kind = kind or section.stands_for
+    return kind(**(_values(section, kind) | given))
 
 
 def _values(section: Section, kind: type[Any]) -> dict[str, Any]:

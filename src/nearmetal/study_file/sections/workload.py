@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -11,23 +10,25 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from ...errors import UsageError
-from ...model.keys import keys_of, one_word
-from ...model.study import ApplicationWorkload, CommandWorkload, EventSubject, KernelWorkload
-from ..catalog import subject_facts, subject_names
+from ...model.keys import Key, keys_of, one_word
+from ...model.study import ApplicationWorkload, CommandWorkload, EventSubject, KernelWorkload, SubjectFacts
+from ..catalog import FACTS, loaded_subjects, subject_facts, subject_names
 from ..workloads.npb import NpbBinary, NpbEntry
 from ..workloads.sweep import SWEEPS
 from .keyed import Section, section_of
 
 
-def _subject_doc() -> str:
-    """Return what each subject says about its event. Subjects of other packages that cannot be loaded are
-    left out."""
-    found = []
-    for name in subject_names():
-        with contextlib.suppress(UsageError):
-            if doc := subject_facts(name).doc:
-                found.append(f"{name}: {doc}")
-    return "; ".join(found)
+def _require_one_meaning(subjects: Sequence[SubjectFacts]) -> None:
+    """Raise UsageError if two subjects declare the same key differently."""
+    known: dict[str, tuple[str, Key]] = {}
+    for facts in subjects:
+        for _, key in keys_of(facts.workload):
+            other, found = known.setdefault(key.name, (facts.name, key))
+            if found != key:
+                raise UsageError(
+                    f"the subjects {other} and {facts.name} declare the key {key.name} differently",
+                    remedy="rename it in one of them, or uninstall the package",
+                )
 
 
 def _sweeps(*examples: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -56,12 +57,22 @@ CommandSection = section_of(
 
 @cache
 def event_section() -> type[Section]:
-    """Return the section of workloads with a subject. Loads all subjects, since each documents its event."""
-    (declared,) = (key for f, key in keys_of(EventSubject) if f.name == "facts")
-    subject = replace(declared, kind=one_word(subject_names(), subject_facts), doc=_subject_doc())
+    """Return the section of workloads with a subject. Loads all subjects, since each documents its event and
+    declares its keys.
+
+    Raises UsageError if two subjects declare the same key differently.
+    """
+    subjects = loaded_subjects()
+    _require_one_meaning(subjects)
+    declared = {f.name: key for f, key in keys_of(EventSubject)}
+    docs = "; ".join(f"{facts.name}: {facts.doc}" for facts in subjects if facts.doc)
+    counts = [f"{s.name}: {s.counted}, {s.usual} if omitted" for s in subjects if s.counted]
+    subject = replace(declared[FACTS], kind=one_word(subject_names(), subject_facts), doc=docs)
+    count = replace(declared["count"], doc="; ".join((declared["count"].doc, *counts)))
     return section_of(
         EventSubject,
-        instead={"facts": subject},
+        also=tuple(dict.fromkeys(facts.workload for facts in subjects)),
+        instead={FACTS: subject, "count": count},
         last=_sweeps({"count": [1, 10, 100]}, {"count": [1, 10]}),
     )
 

@@ -8,9 +8,18 @@ from functools import partial
 from pathlib import Path as FilePath
 
 from ...lifecycle import Method
-from ...model.keys import did_you_mean
-from ...model.study import ApplicationWorkload, CommandWorkload, EventSubject, KernelWorkload, Study, Workload
-from ..catalog import COMMAND, Catalog
+from ...model.keys import did_you_mean, keys_of
+from ...model.study import (
+    ApplicationWorkload,
+    CommandWorkload,
+    EventSubject,
+    KernelWorkload,
+    LifecycleSubject,
+    Study,
+    SubjectFacts,
+    Workload,
+)
+from ..catalog import COMMAND, FACTS, Catalog
 from ..problems import Path
 from ..tree import Located, mark_of
 from ..validate import validate
@@ -75,22 +84,22 @@ def _event(piece: ExpandedWorkload) -> EventSubject | None:
     section = validate(event_section(), piece)
     if section is None:
         return None
-    event: EventSubject = made(section, name=piece.name)
-    compared: list[Method] | None = getattr(section, METHODS)
+    facts: SubjectFacts = getattr(section, FACTS)
+    event: EventSubject = made(section, facts.workload, name=piece.name)
 
     def mistake(key: str, what: str) -> None:
         piece.mistake((key,), what, key=True)
 
-    for key in event.given:
-        if key not in event.facts.keys:
-            mistake(key, f"subject {event.subject} has no such key; leave it out")
+    own = {f.name for f, _ in keys_of(facts.workload)}
+    for name in sorted(section.model_fields_set - own):
+        key = type(section).model_fields[name].alias or name
+        mistake(key, f"subject {facts.name} has no such key; leave it out")
     if (what := event.misfit) is not None:
         mistake(*what)
-    if compared is None:
+    compared: list[Method] | None = getattr(section, METHODS)
+    if compared is None or not isinstance(event, LifecycleSubject):
         return event
-    if METHOD not in event.facts.keys:
-        mistake(METHODS, f"subject {event.subject} has no such key; leave it out")
-    elif event.method is not None:
+    if event.method is not None:
         mistake(METHODS, f"{METHOD} and {METHODS}: one of them is enough")
     elif len(set(compared)) < max(len(compared), 1):
         mistake(METHODS, "a method given twice" if compared else "a value is missing here")

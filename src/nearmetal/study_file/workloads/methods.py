@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...lifecycle import Method
-from ...model.study import Environment, EventSubject, Study
+from ...model.study import Environment, LifecycleSubject, Study
 from ..tree import ListNode, Located, MapNode
 from .sweep import MATRIX
 
@@ -40,11 +40,11 @@ def by_method(study: Study) -> Study:
 
     If the replaced environment was a baseline, the environment of its first method becomes the baseline.
     """
-    methods = {w.name: w.methods for w in study.events if w.methods}
+    methods = {w.name: w.methods for w in study.lifecycles if w.methods}
     environments: list[Environment] = []
     first: dict[str, str] = {}
     for e in study.environments:
-        compared = compared_methods(e, study.events)
+        compared = compared_methods(e, study.lifecycles)
         for method in compared:
             taken = tuple(
                 w.name
@@ -57,13 +57,13 @@ def by_method(study: Study) -> Study:
         if not compared:
             environments.append(e)
     baselines = tuple(first.get(b, b) for b in study.design.baselines)
-    plain = {w.name: replace(w, methods=()) for w in study.events}
+    plain = {w.name: replace(w, methods=()) for w in study.lifecycles}
     without = tuple(plain.get(w.name, w) for w in study.workloads)
     design = replace(study.design, baselines=baselines)
     return replace(study, environments=tuple(environments), workloads=without, design=design)
 
 
-def compared_methods(environment: Environment, workloads: tuple[EventSubject, ...]) -> tuple[Method, ...]:
+def compared_methods(environment: Environment, workloads: tuple[LifecycleSubject, ...]) -> tuple[Method, ...]:
     """Return the methods of the workloads that an environment runs, without repetition; none if it has a
     method of its own."""
     if environment.method is not None:
@@ -77,7 +77,7 @@ def check_methods(study: Study, top: Located) -> None:
     names = {e.name for e in study.environments}
     around = {e.inside: e.name for e in study.environments if e.inside is not None}
     for e in study.environments:
-        for method in compared_methods(e, study.events):
+        for method in compared_methods(e, study.lifecycles):
             what = ""
             if f"{e.name}-{method}" in names:
                 what = f'"{e.name}-{method}" is the environment that {METHODS} of a workload make; rename one'

@@ -27,7 +27,7 @@ from ...model.change import replace
 from ...model.environments.network import Seat
 from ...model.record import JsonValue, Row
 from ...model.study import Transport
-from ...model.workloads.event import EventSubject
+from ...model.workloads.moves import MoveSubject
 from ...network.build import Network
 from ...node.arms.start_group import started
 from ...node.arms.starting import with_memory
@@ -98,7 +98,7 @@ class GuestJob:
 
 
 def move_guests_of_job(
-    trial: Trial, backend: Backend, w: EventSubject, count: int
+    trial: Trial, backend: Backend, w: MoveSubject, count: int
 ) -> tuple[list[Row], Mapping[str, JsonValue]]:
     """Start an MPI job with one rank in each of several guests, and move all guests together.
 
@@ -143,7 +143,7 @@ def move_guests_of_job(
 
 @contextmanager
 def _launched(
-    trial: Trial, w: EventSubject, network: Network, guests: Callable[[], Sequence[Instance]]
+    trial: Trial, w: MoveSubject, network: Network, guests: Callable[[], Sequence[Instance]]
 ) -> Iterator[GuestJob]:
     """Start the job, and yield it. It is killed on exit.
 
@@ -196,7 +196,7 @@ def _launched(
 def _moved_together(
     trial: Trial,
     backend: Migrates,
-    w: EventSubject,
+    w: MoveSubject,
     guests: Sequence[Instance],
     seats: Sequence[Seat],
     number: int,
@@ -252,7 +252,7 @@ def _joined(errors: Sequence[NearmetalError]) -> NearmetalError:
     )
 
 
-def _rows(w: EventSubject, moves: Sequence[Sequence[Moved]], verified: Mapping[str, JsonValue]) -> list[Row]:
+def _rows(w: MoveSubject, moves: Sequence[Sequence[Moved]], verified: Mapping[str, JsonValue]) -> list[Row]:
     """Return the rows of a trial, with one value for each move. Times are the longest of any guest, bytes the
     sum over all guests.
 

@@ -34,7 +34,7 @@ from ...lifecycle import (
 )
 from ...model.record import JsonValue
 from ...model.study import Environment
-from ...model.workloads.event import EventSubject
+from ...model.workloads.moves import MoveSubject
 from .verified import Restored
 
 MOVE_KIND = "between two seats"
@@ -125,7 +125,7 @@ def predicted(
 
 
 def choose_for_guest(
-    backend: Backend, environment: Environment, instance: Instance, w: EventSubject, past: Sequence[PastMove]
+    backend: Backend, environment: Environment, instance: Instance, w: MoveSubject, past: Sequence[PastMove]
 ) -> MoveChoice:
     """Predict a move of a guest by every method, and choose one. Raises UnavailableError if none can be
     used."""

@@ -11,12 +11,12 @@ from ...environments.registry import backends_with
 from ...launchers import MpiJob
 from ...lifecycle import Method
 from ...model.study import Transport
-from ...model.workloads.event import EventSubject, Extent
+from ...model.workloads.moves import Extent, LifecycleSubject
 from ...node.trial import Trial
 from .verified import VerifiedProgram
 
 
-def methods_of_extent(w: EventSubject, backend: Backend, able: tuple[Method, ...]) -> tuple[Method, ...]:
+def methods_of_extent(w: LifecycleSubject, backend: Backend, able: tuple[Method, ...]) -> tuple[Method, ...]:
     """Return the methods by which a workload can save an instance, a rank or a job, as its extent requests.
 
     These are the methods of the backend. For a whole job, DMTCP is added if checkpoints of the backend's
@@ -27,7 +27,7 @@ def methods_of_extent(w: EventSubject, backend: Backend, able: tuple[Method, ...
     return (*able, Method.DMTCP) if jobs else able
 
 
-def unable_to_hold_job(w: EventSubject, backend: Backend) -> str | None:
+def unable_to_hold_job(w: LifecycleSubject, backend: Backend) -> str | None:
     """Return why a whole MPI job in instances of a backend cannot be checkpointed; None if it can."""
     if isinstance(backend, Migrates):
         if w.method in (None, Method.OFFLINE):
@@ -65,7 +65,7 @@ def share_of_rank(dirtied: tuple[int, int], ranks: int) -> tuple[int, int]:
 
 def job_program(
     trial: Trial,
-    w: EventSubject,
+    w: LifecycleSubject,
     record: Path,
     memory: int,
     dirtied: tuple[int, int],

@@ -8,7 +8,7 @@ from ...environments import Checkpoints, Criu, HoldsConnections, Migrates, Unava
 from ...lifecycle import Method
 from ...model.change import replace
 from ...model.record import JsonValue, Row
-from ...model.workloads.event import EventSubject, Extent
+from ...model.workloads.moves import Extent, MoveSubject
 from ...network.build import Network
 from ...node.arms.starting import seated_request
 from ...node.criu import find_criu
@@ -31,9 +31,7 @@ from .tcp_job import job_network, port_of
 from .verified import Restored
 
 
-def moves_of_processes(
-    trial: Trial, w: EventSubject, count: int
-) -> tuple[list[Row], Mapping[str, JsonValue]]:
+def moves_of_processes(trial: Trial, w: MoveSubject, count: int) -> tuple[list[Row], Mapping[str, JsonValue]]:
     """Move an instance several times. Return the rows of the trial, and the facts to be recorded with them.
 
     w: the workload, whose method is set.
@@ -57,7 +55,7 @@ def moves_of_processes(
     ], {**program_facts(trial, w), **about, "moves": facts}
 
 
-def moves_of_job(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row], Mapping[str, JsonValue]]:
+def moves_of_job(trial: Trial, w: MoveSubject, count: int) -> tuple[list[Row], Mapping[str, JsonValue]]:
     """Move a whole MPI job several times: one instance with all its processes or, if the instances are
     guests, several guests with one rank in each.
 
@@ -73,7 +71,7 @@ def moves_of_job(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row], 
     return rows, {**program_facts(trial, w), **facts}
 
 
-def _chooser(trial: Trial, criu: Criu, w: EventSubject) -> ProcessMethodChooser:
+def _chooser(trial: Trial, criu: Criu, w: MoveSubject) -> ProcessMethodChooser:
     environment = trial.arm.environment
     backend = trial.node.backends[environment.backend]
     assert isinstance(backend, Checkpoints)
@@ -86,7 +84,7 @@ def _chooser(trial: Trial, criu: Criu, w: EventSubject) -> ProcessMethodChooser:
 
 
 def _move(
-    trial: Trial, criu: Criu | Unavailable, w: EventSubject, chooser: ProcessMethodChooser | None
+    trial: Trial, criu: Criu | Unavailable, w: MoveSubject, chooser: ProcessMethodChooser | None
 ) -> Restored:
     """Move an instance once. An instance with a job moves to another emulated node if it can keep its address
     there; all other instances have no address, and stay on their node.
@@ -106,7 +104,7 @@ def _move(
         return replace(moved, node=list(network.emulation.nodes)[1])
 
 
-def _move_job(trial: Trial, criu: Criu | Unavailable, w: EventSubject, network: Network) -> Restored:
+def _move_job(trial: Trial, criu: Criu | Unavailable, w: MoveSubject, network: Network) -> Restored:
     """Move an instance with a job from the first seat of a network to the second."""
     host, tools = trial.node.machine.host, trial.node.software_of(trial.arm).tools
     here, there = network.seats

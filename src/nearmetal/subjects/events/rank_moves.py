@@ -29,7 +29,7 @@ from ...lifecycle import Method
 from ...model.change import replace
 from ...model.record import JsonValue, Row
 from ...model.study import Attachment, Environment
-from ...model.workloads.event import EventSubject
+from ...model.workloads.moves import MoveSubject
 from ...network.build import Network
 from ...node.arms.starting import with_memory
 from ...node.criu import find_criu
@@ -58,7 +58,7 @@ STEPS_AFTER = 100
 """Number of steps that the job must take after a move of a guest before the move counts as successful."""
 
 
-def unable_to_move_rank(w: EventSubject, backend: Backend) -> str | None:
+def unable_to_move_rank(w: MoveSubject, backend: Backend) -> str | None:
     """Return why a rank of a job cannot be moved in an instance of a backend; None if it can."""
     if w.method is Method.AUTO:
         return "method auto chooses for an instance with one program, not for a rank of a job; name a method"
@@ -77,7 +77,7 @@ def _keeps_address(backend: Backend) -> bool:
 
 
 def refuses_to_move_rank(
-    w: EventSubject, environment: Environment, backend: Backend, host: Host, method: Method
+    w: MoveSubject, environment: Environment, backend: Backend, host: Host, method: Method
 ) -> Unavailable | None:
     """Return why a rank of a job cannot be moved by a method in an instance of an environment on this
     machine; None if it can."""
@@ -123,7 +123,7 @@ class _RankChange(SeatChange):
         self.view = view_of(self.job.end(), self.before, move)
 
 
-def move_processes_of_rank(trial: Trial, criu: Criu, w: EventSubject) -> tuple[Restored, JobView]:
+def move_processes_of_rank(trial: Trial, criu: Criu, w: MoveSubject) -> tuple[Restored, JobView]:
     """Start a job and move its last rank once, by a method of CRIU.
 
     Raises UnavailableError or RunError if an instance cannot be started or moved, and TrialFailedError if the
@@ -163,7 +163,7 @@ def move_processes_of_rank(trial: Trial, criu: Criu, w: EventSubject) -> tuple[R
     return replace(done, node=list(network.emulation.nodes)[ranks]), change.view
 
 
-def _job(trial: Trial, w: EventSubject, network: Network, directory: Path, stack: ExitStack) -> TcpJob:
+def _job(trial: Trial, w: MoveSubject, network: Network, directory: Path, stack: ExitStack) -> TcpJob:
     size, rate = w.dirtied
     return TcpJob(
         host=trial.node.machine.host,
@@ -177,7 +177,7 @@ def _job(trial: Trial, w: EventSubject, network: Network, directory: Path, stack
     )
 
 
-def process_rank_rows(w: EventSubject, found: Sequence[tuple[Restored, JobView]]) -> list[Row]:
+def process_rank_rows(w: MoveSubject, found: Sequence[tuple[Restored, JobView]]) -> list[Row]:
     """Return the rows of a trial in which a rank was moved by CRIU, with one value for each move."""
     moved, views = [one for one, _ in found], [view for _, view in found]
     return [
@@ -188,7 +188,7 @@ def process_rank_rows(w: EventSubject, found: Sequence[tuple[Restored, JobView]]
     ]
 
 
-def _job_rows(w: EventSubject, views: Sequence[JobView]) -> list[Row]:
+def _job_rows(w: MoveSubject, views: Sequence[JobView]) -> list[Row]:
     return [
         event_row(w, "silence", "s", [view.silence for view in views]),
         *slowdown_rows(w, [view.behind for view in views]),
@@ -203,7 +203,7 @@ def _with_job(total: Row, views: Sequence[JobView]) -> Row:
 
 
 def _guest_rank_rows(
-    w: EventSubject, moves: Sequence[Moved], views: Sequence[JobView], memory: Mapping[str, JsonValue]
+    w: MoveSubject, moves: Sequence[Moved], views: Sequence[JobView], memory: Mapping[str, JsonValue]
 ) -> list[Row]:
     """Return the rows of a trial in which a guest with a rank was moved, with one value for each move.
 
@@ -221,7 +221,7 @@ def _guest_rank_rows(
 
 
 def move_guest_of_rank(
-    trial: Trial, backend: Backend, w: EventSubject, method: Method, count: int
+    trial: Trial, backend: Backend, w: MoveSubject, method: Method, count: int
 ) -> tuple[list[Row], Mapping[str, JsonValue]]:
     """Start a job with one rank in each of several guests, and move the guest of the last rank to a spare
     node and back. Return the rows of the trial, and the facts to be recorded with them.
@@ -295,7 +295,7 @@ def stopped_by_move(
     )
 
 
-def moves_of_rank(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row], Mapping[str, JsonValue]]:
+def moves_of_rank(trial: Trial, w: MoveSubject, count: int) -> tuple[list[Row], Mapping[str, JsonValue]]:
     """Move one rank of a job several times. Return the rows of the trial, and the facts to be recorded with
     them.
 
@@ -314,7 +314,7 @@ def moves_of_rank(trial: Trial, w: EventSubject, count: int) -> tuple[list[Row],
 
 def _facts(
     trial: Trial,
-    w: EventSubject,
+    w: MoveSubject,
     views: Sequence[JobView],
     moves: Sequence[Mapping[str, JsonValue]],
     pauses: Sequence[float],

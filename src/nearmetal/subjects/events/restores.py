@@ -24,8 +24,8 @@ from ...host.runtime import scratch_directory
 from ...lifecycle import CopyRound, Method
 from ...model.change import replace
 from ...model.record import JsonValue, Row
-from ...model.study import Attachment, Environment, EventSubject
-from ...model.workloads.event import Extent
+from ...model.study import Attachment, Environment
+from ...model.workloads.moves import Extent, LifecycleSubject
 from ...node.arms.starting import lone_request
 from ...node.criu import find_criu
 from ...node.trial import Trial
@@ -35,12 +35,11 @@ from .mpi_jobs import job_program
 from .rows import event_row, slowdown_rows, with_steps
 from .verified import Restored
 
-MEMORY = 64 << 20
 """Bytes of memory that the program holds if the workload sets no other size."""
 VERIFIED = "went on with no wrong page"
 
 
-def meets_itself(w: EventSubject, environment: Environment, backend: Backend) -> Unavailable | None:
+def meets_itself(w: LifecycleSubject, environment: Environment, backend: Backend) -> Unavailable | None:
     """Return why the source and the destination would be on one network at the same time; None if they would
     not. Bare metal never is, since it is restored in a network namespace of its own."""
     common = "net" in backend.capabilities.own and environment.attachment in BARE_ATTACHMENTS
@@ -53,13 +52,13 @@ def meets_itself(w: EventSubject, environment: Environment, backend: Backend) ->
     )
 
 
-def refused_by_criu(workload: EventSubject, host: Host) -> Unavailable | None:
+def refused_by_criu(workload: LifecycleSubject, host: Host) -> Unavailable | None:
     """Return why CRIU cannot use the method of a workload on this machine; None if it can."""
     answer = find_criu(host)
     return answer if isinstance(answer, Unavailable) else answer.unable.get(workload.method or Method.CRIU)
 
 
-def program_facts(trial: Trial, w: EventSubject) -> dict[str, JsonValue]:
+def program_facts(trial: Trial, w: LifecycleSubject) -> dict[str, JsonValue]:
     """Return the facts to be recorded about the checkpointed program: the method and the outcome, and for a
     rank or an MPI job also the number of ranks."""
     found: dict[str, JsonValue] = {"method": (w.method or Method.CRIU).value, "program": VERIFIED}
@@ -83,7 +82,7 @@ def copied_record(copied: Sequence[CopyRound]) -> JsonValue:
     return [list(r.record()) for r in copied]
 
 
-def rows(w: EventSubject, found: Sequence[Restored]) -> list[Row]:
+def rows(w: LifecycleSubject, found: Sequence[Restored]) -> list[Row]:
     return [
         total_row(w, "checkpoint", found),
         event_row(w, "pause", "s", [one.pause for one in found]),
@@ -94,7 +93,7 @@ def rows(w: EventSubject, found: Sequence[Restored]) -> list[Row]:
     ]
 
 
-def total_row(w: EventSubject, metric: str, found: Sequence[Restored]) -> Row:
+def total_row(w: LifecycleSubject, metric: str, found: Sequence[Restored]) -> Row:
     """Return the row with the duration of each event, its phases, and the verification afterwards."""
     steps = [one.phases for one in found]
     row = with_steps(event_row(w, metric, "s", [one.total for one in steps]), steps)
@@ -106,7 +105,7 @@ def total_row(w: EventSubject, metric: str, found: Sequence[Restored]) -> Row:
 
 
 def refusals_by_method(
-    w: EventSubject, environment: Environment, backend: Backend, criu: Criu
+    w: LifecycleSubject, environment: Environment, backend: Backend, criu: Criu
 ) -> dict[Method, Unavailable | None]:
     """Return for each method of a backend why instances of an environment cannot be moved by it here; None if
     they can. Reasons that hold for all methods are left out (Checkpoints.refuses_checkpoint)."""
@@ -120,7 +119,7 @@ def refusals_by_method(
 def checkpoint_and_restore(
     trial: Trial,
     criu: Criu | Unavailable,
-    w: EventSubject,
+    w: LifecycleSubject,
     choose: Callable[[Instance, Path], Method] | None = None,
 ) -> Restored:
     """Measure one checkpoint and restore of an instance of a trial.
@@ -139,7 +138,7 @@ def checkpoint_and_restore(
         return replace(event, choose=choose).run()
 
 
-def restart_job(trial: Trial, w: EventSubject, here: InstanceRequest, there: InstanceRequest) -> Restored:
+def restart_job(trial: Trial, w: LifecycleSubject, here: InstanceRequest, there: InstanceRequest) -> Restored:
     """Measure one checkpoint of a whole MPI job by DMTCP, and its restart in another instance.
 
     here, there: requests for the instances at the source and at the destination.
@@ -151,9 +150,9 @@ def restart_job(trial: Trial, w: EventSubject, here: InstanceRequest, there: Ins
         raise refused.error(f"environment {environment.name}: ")
     dmtcp, software = find_dmtcp(host), trial.node.software_of(trial.arm)
     assert not isinstance(dmtcp, Unavailable)
-    with _images(here, w.memory or MEMORY) as place:
+    with _images(here, w.process_memory) as place:
         record, dirtied = _record_of(trial, here), _dirtied(w)
-        program = job_program(trial, w, record, w.memory or MEMORY, dirtied, DMTCP_VARIABLES)
+        program = job_program(trial, w, record, w.process_memory, dirtied, DMTCP_VARIABLES)
         return RestartEvent(
             host=host,
             tools=software.tools,
@@ -195,9 +194,9 @@ def _images(request: InstanceRequest, memory: int) -> Iterator[Path]:
         yield place
 
 
-def _dirtied(w: EventSubject) -> tuple[int, int]:
+def _dirtied(w: LifecycleSubject) -> tuple[int, int]:
     size, rate = w.dirtied
-    return min(size, w.memory or MEMORY), rate
+    return min(size, w.process_memory), rate
 
 
 def _record_of(trial: Trial, request: InstanceRequest) -> Path:
@@ -206,7 +205,7 @@ def _record_of(trial: Trial, request: InstanceRequest) -> Path:
 
 @contextmanager
 def prepared(
-    trial: Trial, criu: Criu, w: EventSubject, request: InstanceRequest
+    trial: Trial, criu: Criu, w: LifecycleSubject, request: InstanceRequest
 ) -> Iterator[CheckpointEvent]:
     """Yield one checkpoint and restore that is ready to run. Its directories are removed on exit.
 
@@ -222,7 +221,7 @@ def prepared(
     refused = backend.refuses_checkpoint(host, request.environment)
     if refused is not None:
         raise refused.error(f"environment {request.environment.name}: ")
-    job, memory = w.extent is Extent.JOB, w.memory or MEMORY
+    job, memory = w.extent is Extent.JOB, w.process_memory
     with _images(request, memory) as place:
         dirtied, record = _dirtied(w), _record_of(trial, request)
         yield CheckpointEvent(

@@ -19,7 +19,7 @@ from ...model.change import replace
 from ...model.environments.network import Seat
 from ...model.record import JsonValue
 from ...model.study import Arm
-from ...model.workloads.event import EventSubject
+from ...model.workloads.moves import LifecycleSubject
 from ...network.build import Network, build_networks
 from ...network.plan import NetworkRequest
 from ...network.shapes import port
@@ -46,7 +46,7 @@ _STEPPED = '{"step"'
 
 
 @contextmanager
-def job_network(trial: Trial, w: EventSubject, seats: int, directory: Path) -> Iterator[Network]:
+def job_network(trial: Trial, w: LifecycleSubject, seats: int, directory: Path) -> Iterator[Network]:
     """Build emulated nodes with one seat on each, and yield their network. They are removed on exit.
 
     Their links are those of the study; they have no delay if the study's placement has only one node.

@@ -10,7 +10,7 @@ from statistics import median
 from ....lifecycle import Method
 from ....model.record import JsonValue
 from ....model.study import Arm, Study
-from ....model.workloads.event import EventSubject, Extent
+from ....model.workloads.moves import Extent, LifecycleSubject
 from ....units import show
 from ...record_index import RecordIndex
 from ...text import one_line, plural
@@ -29,7 +29,7 @@ def event_sentences(study: Study, records: RecordIndex) -> tuple[str, ...]:
     placements = Counter(arm.environment.name for arm in arms)
     return tuple(
         f"{_title(study, arm, placements)}, {w.name}: {sentence}."
-        for w in study.events
+        for w in study.lifecycles
         for arm in arms
         for sentence in _sentences(w, list(_events(arm.name, w.name, records)))
     )
@@ -47,7 +47,7 @@ def _events(arm: str, workload: str, records: RecordIndex) -> Iterator[JsonValue
         yield from events if isinstance(events, list) else ()
 
 
-def _sentences(w: EventSubject, events: Sequence[JsonValue]) -> Iterator[str]:
+def _sentences(w: LifecycleSubject, events: Sequence[JsonValue]) -> Iterator[str]:
     if w.method is Method.AUTO:
         chosen = [e for e in events if isinstance(e, Mapping) and "chosen" in e]
         if chosen:
