@@ -319,8 +319,9 @@ def test_a_page_draws_the_curve_of_measured_sizes_once() -> None:
         assert [v.centre for _, v in panel.lines[side]] == [
             pytest.approx(rate / slower, rel=0.05) for rate in rates.values()
         ]
-    (of_guest,) = swept_figures(own, [replace(c, guest="TCG, no KVM") for c in analysis.cells])
-    assert of_guest.caption == figure.caption + " Guests emulated (TCG, no KVM)."
+    for guest, said in (("TCG, no KVM", "emulated"), ("Xen in a virtual machine: KVM", "nested")):
+        (of_guest,) = swept_figures(own, [replace(c, guest=guest) for c in analysis.cells])
+        assert of_guest.caption == f"{figure.caption} Guests {said} ({guest})."
     index = RecordIndex(records)
     context = Context(records=index, provenance={}, differences=(), commands=())
     page = page_html(own, analysis, context).replace("\u00a0", " ")

@@ -15,6 +15,7 @@ from typing import Any
 from ..environments import Backend, Enclosed, Instance, InstanceRequest, Tools
 from ..environments.guests.guest import GuestInstance, members
 from ..environments.instance import START_TIMEOUT
+from ..environments.registry import backends_with
 from ..errors import RunError, UnavailableError, UsageError
 from ..host import REPORT_FD, Host, Process, cpio
 from ..host.facts.provenance import cpu_flags, provenance
@@ -89,7 +90,7 @@ class RealNode(PlacementNode):
         elif backend.capabilities.own:
             raise UnavailableError(
                 f"backend {backend.name} starts nothing on nodes that are reached by ssh",
-                remedy="native or namespaces",
+                remedy=backends_with(lambda b: isinstance(b, Enclosed) or b.capabilities.bare),
             )
         else:
             itself.copy_in(request.binds)

@@ -174,4 +174,14 @@ class GuestSettings:
     def label(self) -> str:
         """The label that is shown beside all figures of an emulated guest; empty for others."""
         why = f": {self.accelerated_not}" if self.accelerated_not else ""
-        return f"TCG, no KVM{why}" if self.emulated else ""
+        return f"{EMULATOR}, no KVM{why}" if self.emulated else ""
+
+
+EMULATOR = "TCG"
+"""The emulator's name in labels of guests and environments."""
+
+
+def labels_emulator(label: str) -> bool:
+    """Return whether an environment with this label (Environment.emulation) is emulated. If not, its
+    hypervisor runs in a virtual machine."""
+    return EMULATOR in label

@@ -18,15 +18,14 @@ from ...environments import (
     InstanceRequest,
     RemoteInstance,
 )
+from ...environments.registry import backends_with
 from ...environments.storage import Volume
 from ...errors import TrialFailedError, UnavailableError
 from ...host.namespaces import same_namespace
 from ...host.runtime import scratch_directory
 from ...model.environments.guest import GuestSettings
 from ...model.environments.network import Seat
-from ...model.keys import alternatives
 from ...model.study import Arm, Attachment, Environment, Starts
-from ...study_file.environments.backends import backends_that
 from ..inner_networks import joined_in
 from ..storage import bound, make_inside, volumes
 from ..survey.preflight import seen_directories
@@ -131,7 +130,7 @@ def _starts(trial: Trial, around: Surroundings, requests: Sequence[InstanceReque
         return [partial(trial.start, request, number) for number, request in enumerate(requests)]
     node, backend = trial.node, trial.node.backends[trial.arm.environment.backend]
     if not isinstance(backend, Enclosed):
-        takers = alternatives(backends_that(lambda can: can.stands_inside))
+        takers = backends_with(lambda b: isinstance(b, Enclosed))
         raise UnavailableError(f"backend {backend.name} starts nothing inside a guest", remedy=takers)
     alone = around.alone and len(requests) == 1
     inside = partial(backend.start_inside, around.guest, node.software_of(trial.arm).tools, alone=alone)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...model.environments.guest import labels_emulator
 from ...model.record import JsonValue
 from ...model.result import Cell, Interval
 from ..text import one_line
@@ -134,11 +135,12 @@ def emulation_sentences(cells: Sequence[Cell]) -> list[str]:
 
 
 def guest_sentences(guest: str) -> list[str]:
-    """Return the sentence of a caption about emulated guests; none if they are not emulated.
+    """Return the sentence of a caption about emulated or nested guests; none if they are neither.
 
-    guest: how the guests are emulated; '' if they are not.
+    guest: how the guests are emulated or nested; '' if they are neither.
     """
-    return [f"Guests emulated ({one_line(guest)})."] if guest else []
+    state = "emulated" if labels_emulator(guest) else "nested"
+    return [f"Guests {state} ({one_line(guest)})."] if guest else []
 
 
 def with_emulation(chart: Chart, cells: Sequence[Cell]) -> Chart:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...model.environments.guest import labels_emulator
 from ...model.result import Analysis
 from ..text import enumerated, one_line
 
@@ -28,6 +29,6 @@ def emulation_sentences(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
         verb, their = ("is", "its") if len(names) == 1 else ("are", "their")
         emulated = f"emulated: {their} figures say nothing about programs on a real processor"
         inner = f"nested: {their} figures say nothing about guests that run directly on a machine"
-        state = emulated if "TCG" in why else inner
+        state = emulated if labels_emulator(why) else inner
         sentences.append(f"Warning: {enumerated(tuple(names))} ({why}) {verb} {state}.")
     return tuple(sentences)
