@@ -12,7 +12,7 @@ from statsmodels.regression.mixed_linear_model import MixedLM
 from statsmodels.stats.multitest import multipletests
 
 from nearmetal.analysis.intervals.fieller import fieller
-from nearmetal.analysis.intervals.mean import Sample, variance, welch
+from nearmetal.analysis.intervals.mean import Moments, variance, welch
 from nearmetal.analysis.intervals.multiplicity import holm
 from nearmetal.analysis.intervals.quantiles import quantile_ranks
 from nearmetal.analysis.intervals.rank_sum import critical as rank_sum_critical
@@ -42,7 +42,7 @@ DYESTUFF = np.array(
 
 
 def test_sleep_welch() -> None:
-    test = welch(Sample.of(SLEEP_1.tolist()), Sample.of(SLEEP_2.tolist()), 0.95)
+    test = welch(Moments.of(SLEEP_1.tolist()), Moments.of(SLEEP_2.tolist()), 0.95)
     assert test.df == pytest.approx(17.776, abs=5e-4) and test.t == pytest.approx(1.8608, abs=5e-5)
 
 

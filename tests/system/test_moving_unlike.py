@@ -27,7 +27,7 @@ from tests.system.moving_case import (
 
 from nearmetal.api.moves import moving
 from nearmetal.cli.moving import plan_json, plan_lines
-from nearmetal.environments.external import Answer
+from nearmetal.environments.external import CheckOutcome
 from nearmetal.environments.external.machine import build_id
 from nearmetal.errors import UnavailableError
 from nearmetal.host.facts.provenance import cpu_flags
@@ -69,7 +69,7 @@ def test_a_processor_without_an_instruction(
     unlike = tmp_path / "cpuinfo"
     unlike.write_text(re.sub(r" nopl\b", "", cpuinfo))
     put_there(there, unlike, "/proc/cpuinfo")
-    assert moving.plan_migrate(str(program.pid), "there", HOW).findings[0].answer is Answer.FINE
+    assert moving.plan_migrate(str(program.pid), "there", HOW).findings[0].answer is CheckOutcome.FINE
     unlike.write_text(re.sub(rf" (?:nopl|{lacking})\b", "", cpuinfo))
     error = refused(program, there, state)
     assert f"processor: it lacks {lacking}, which the instance may use" in error.what
@@ -106,7 +106,7 @@ def test_an_older_kernel(program: Program, old: There, state: Path) -> None:
 def test_a_like_host_is_said_to_be_one_and_moved_to(program: Program, there: There) -> None:
     plan = moving.plan_migrate(str(program.pid), "there", HOW)
     assert [f.subject for f in plan.findings] == ["processor", "kernel", "programs and libraries", "memory"]
-    assert {f.answer for f in plan.findings} == {Answer.FINE}
+    assert {f.answer for f in plan.findings} == {CheckOutcome.FINE}
     assert any(
         re.fullmatch(r"fine      programs and libraries: all \d+ mapped .*", s) for s in plan_lines(plan)
     )

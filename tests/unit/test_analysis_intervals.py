@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nearmetal.analysis.intervals.fieller import fieller
-from nearmetal.analysis.intervals.mean import Sample, anytime_mean, variance, welch
+from nearmetal.analysis.intervals.mean import Moments, anytime_mean, variance, welch
 from nearmetal.analysis.intervals.quantiles import (
     median_interval,
     quantile_interval,
@@ -84,7 +84,7 @@ def test_anytime_mean_of_few_is_infinite(n: int) -> None:
 def test_spread_of_one_value_is_unknown_not_zero() -> None:
     assert math.isnan(variance(np.array([3.0])))
     for call in (
-        lambda: welch(Sample.of([1.0]), Sample.of([1.0, 2.0]), 0.95),
+        lambda: welch(Moments.of([1.0]), Moments.of([1.0, 2.0]), 0.95),
         lambda: rank_sum([], [1.0], 0.05),
         lambda: fieller(np.array([1.0]), np.array([1.0]), 0.95),
         lambda: unequal_components(np.array([[1.0, 2.0], [2.0, 3.0]]), np.array([2, 1])),

@@ -14,7 +14,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from nearmetal.analysis.papers.check import Finding, check_paper, checks_of
+from nearmetal.analysis.papers.check import Inconsistency, check_paper, checks_of
 from nearmetal.cli.app import run_command
 from nearmetal.errors import PaperFileError
 from nearmetal.model.papers.formula import Formula
@@ -37,7 +37,7 @@ def text_of(key: str) -> str:
     return resources.files("nearmetal.published").joinpath(f"{key}.toml").read_text(encoding="utf-8")
 
 
-def findings(key: str) -> tuple[Finding, ...]:
+def findings(key: str) -> tuple[Inconsistency, ...]:
     paper = published(key)
     assert paper is not None and paper.paper.key == key
     return check_paper(paper)

@@ -10,7 +10,7 @@ import pytest
 
 from nearmetal.model.record import Status
 from nearmetal.model.study import MoveSubject
-from nearmetal.subjects.events.pace import LEAST_BEHIND, Mark, behind, marked, pace, written_pages
+from nearmetal.subjects.events.pace import LEAST_BEHIND, WorkDone, behind, marked, pace, written_pages
 from nearmetal.subjects.events.rows import slowdown_rows
 from nearmetal.subjects.migrate import MIGRATE
 
@@ -18,16 +18,16 @@ EVENT = MoveSubject(name="w", facts=MIGRATE)
 
 
 def test_a_standstill_and_a_slower_time_are_seconds_behind() -> None:
-    usual = pace(Mark(at=10.0, work=0), Mark(at=12.0, work=2000))
+    usual = pace(WorkDone(at=10.0, work=0), WorkDone(at=12.0, work=2000))
     assert usual == 1000
     # Within 3 s it stood still for half a second and had half its pace for another.
-    assert behind(usual, Mark(at=20.0, work=5000), Mark(at=23.0, work=7000)) == pytest.approx(1.0)
-    assert behind(usual, Mark(at=20.0, work=5000), Mark(at=23.0, work=8000)) == pytest.approx(0.0)
+    assert behind(usual, WorkDone(at=20.0, work=5000), WorkDone(at=23.0, work=7000)) == pytest.approx(1.0)
+    assert behind(usual, WorkDone(at=20.0, work=5000), WorkDone(at=23.0, work=8000)) == pytest.approx(0.0)
 
 
 def test_the_pace_of_a_program_that_hardly_works_is_not_known() -> None:
-    usual = pace(Mark(at=0.0, work=0), Mark(at=1.0, work=1))
-    assert usual is None and behind(usual, Mark(at=1.0, work=1), Mark(at=9.0, work=2)) is None
+    usual = pace(WorkDone(at=0.0, work=0), WorkDone(at=1.0, work=1))
+    assert usual is None and behind(usual, WorkDone(at=1.0, work=1), WorkDone(at=9.0, work=2)) is None
     assert slowdown_rows(EVENT, [None, None]) == []
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from nearmetal.api.moves.locks import only_one, only_one_of
 from nearmetal.environments.external import (
-    Answer,
-    Finding,
+    CheckOutcome,
+    HostCheck,
     MachineProperties,
     compare,
     describe,
@@ -35,7 +35,7 @@ OWN = os.getpid()
 HOST = LocalHost()
 
 
-def answers(machine: Mapping[str, JsonValue], memory: int = 1 << 20) -> dict[str, Finding]:
+def answers(machine: Mapping[str, JsonValue], memory: int = 1 << 20) -> dict[str, HostCheck]:
     return {f.subject: f for f in compare(machine, read_here(HOST, machine), memory)}
 
 
@@ -44,7 +44,7 @@ def test_the_machine_that_wrote_an_instance_has_all_that_it_needs() -> None:
     files = machine["files"]
     assert isinstance(files, Mapping) and os.path.realpath(sys.executable) in files
     found = answers(machine)
-    assert {f.answer for f in found.values()} == {Answer.FINE}, found
+    assert {f.answer for f in found.values()} == {CheckOutcome.FINE}, found
     assert found["programs and libraries"].text.startswith(f"all {len(files)} ")
 
 
@@ -57,15 +57,15 @@ def test_what_differs_or_is_in_the_way_is_named() -> None:
         "files": {program: [1, ""], "/no/such/library.so": [1, ""]},
     }
     found = answers(unlike, 1 << 60)
-    assert found["kernel"].answer is Answer.DIFFERS and "99.0 at the source" in found["kernel"].text
-    assert found["processor"].answer is Answer.DIFFERS and "avx9000" in found["processor"].text
+    assert found["kernel"].answer is CheckOutcome.DIFFERS and "99.0 at the source" in found["kernel"].text
+    assert found["processor"].answer is CheckOutcome.DIFFERS and "avx9000" in found["processor"].text
     lacks = found["programs and libraries"]
-    assert lacks.answer is Answer.PREVENTS and lacks.remedy
+    assert lacks.answer is CheckOutcome.PREVENTS and lacks.remedy
     assert lacks.text == f"missing: /no/such/library.so; of another build: {program}"
-    assert found["memory"].answer is Answer.PREVENTS and found["memory"].remedy
+    assert found["memory"].answer is CheckOutcome.PREVENTS and found["memory"].remedy
     other = answers(machine | {"architecture": "vax"})
-    assert other["processor"].answer is Answer.PREVENTS
-    assert answers({})["machine"].answer is Answer.UNKNOWN
+    assert other["processor"].answer is CheckOutcome.PREVENTS
+    assert answers({})["machine"].answer is CheckOutcome.UNKNOWN
 
 
 def test_an_address_is_free_or_taken_or_not_here() -> None:
@@ -75,11 +75,11 @@ def test_an_address_is_free_or_taken_or_not_here() -> None:
         machine = describe(HOST, [OWN])
         taken = answers(machine)["address"]
         port = listening.getsockname()[1]
-        assert taken.answer is Answer.PREVENTS
+        assert taken.answer is CheckOutcome.PREVENTS
         assert taken.text == f"127.0.0.1:{port} listening: another program uses it"
-    assert answers(machine)["addresses"].answer is Answer.FINE
+    assert answers(machine)["addresses"].answer is CheckOutcome.FINE
     elsewhere = answers(machine | {"addresses": ["192.0.2.7:4711"]})["address"]
-    assert elsewhere.answer is Answer.PREVENTS and "does not have it" in elsewhere.text
+    assert elsewhere.answer is CheckOutcome.PREVENTS and "does not have it" in elsewhere.text
 
 
 def test_addresses_of_proc() -> None:
@@ -114,45 +114,45 @@ ALIKE = MachineProperties(
 )
 
 
-def against(**changed: object) -> dict[str, Finding]:
+def against(**changed: object) -> dict[str, HostCheck]:
     return {f.subject: f for f in compare(SOURCE, replace(ALIKE, **changed), 1 << 20)}
 
 
 def test_two_like_machines_are_fine() -> None:
     found = against()
     assert list(found) == ["processor", "kernel", "programs and libraries", "memory"]
-    assert {f.answer for f in found.values()} == {Answer.FINE}
+    assert {f.answer for f in found.values()} == {CheckOutcome.FINE}
 
 
 def test_only_flags_of_instructions_count() -> None:
     found = against(flags=frozenset({"fpu", "sse2"}))["processor"]
-    assert found.answer is Answer.DIFFERS
+    assert found.answer is CheckOutcome.DIFFERS
     assert found.text == "it lacks avx2, which the instance may use" and found.remedy
-    assert against(flags=frozenset({"avx2", "fpu", "sse2"}))["processor"].answer is Answer.FINE
+    assert against(flags=frozenset({"avx2", "fpu", "sse2"}))["processor"].answer is CheckOutcome.FINE
 
 
 def test_every_feature_of_an_arm_processor_counts() -> None:
     source = {**SOURCE, "architecture": "aarch64", "flags": "asimd fp sve"}
     there = replace(ALIKE, architecture="aarch64", flags=cpu_flags_in("Features\t: fp asimd\n"))
     found = next(compare(source, there, 1))
-    assert found.answer is Answer.DIFFERS and "it lacks sve," in found.text
+    assert found.answer is CheckOutcome.DIFFERS and "it lacks sve," in found.text
 
 
 @pytest.mark.parametrize(
     ("release", "answer"),
     [
-        ("6.12.9", Answer.FINE),  # of the same series, so without other features
-        ("6.13.0-rc1", Answer.FINE),
-        ("10.0", Answer.FINE),
-        ("6.6.110", Answer.DIFFERS),
-        ("5.15.0-91-generic", Answer.DIFFERS),
-        ("unnumbered", Answer.DIFFERS),
+        ("6.12.9", CheckOutcome.FINE),  # of the same series, so without other features
+        ("6.13.0-rc1", CheckOutcome.FINE),
+        ("10.0", CheckOutcome.FINE),
+        ("6.6.110", CheckOutcome.DIFFERS),
+        ("5.15.0-91-generic", CheckOutcome.DIFFERS),
+        ("unnumbered", CheckOutcome.DIFFERS),
     ],
 )
-def test_an_older_kernel_differs_and_a_newer_one_does_not(release: str, answer: Answer) -> None:
+def test_an_older_kernel_differs_and_a_newer_one_does_not(release: str, answer: CheckOutcome) -> None:
     found = against(kernel=release)["kernel"]
     assert found.answer is answer and release in found.text and "6.12.48-1" in found.text
-    assert bool(found.remedy) == (answer is Answer.DIFFERS)
+    assert bool(found.remedy) == (answer is CheckOutcome.DIFFERS)
 
 
 @pytest.mark.parametrize(
@@ -166,12 +166,12 @@ def test_an_older_kernel_differs_and_a_newer_one_does_not(release: str, answer: 
 def test_a_mapped_file_must_be_of_the_same_build(build: Build | None, text: str) -> None:
     files = {"/etc/cache": Build(9, ""), **({} if build is None else {"/bin/it": build})}
     found = against(files=files)["programs and libraries"]
-    assert found.answer is Answer.PREVENTS and found.text == text and found.remedy
+    assert found.answer is CheckOutcome.PREVENTS and found.text == text and found.remedy
 
 
 def test_too_little_memory_and_unknown_memory() -> None:
-    assert against(memory=1 << 19)["memory"].answer is Answer.PREVENTS
-    assert against(memory=None)["memory"].answer is Answer.UNKNOWN
+    assert against(memory=1 << 19)["memory"].answer is CheckOutcome.PREVENTS
+    assert against(memory=None)["memory"].answer is CheckOutcome.UNKNOWN
 
 
 # ------------------------------------------------------------------------------ another machine, by a command

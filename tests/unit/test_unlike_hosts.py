@@ -15,7 +15,7 @@ import pytest
 
 from nearmetal.api.moves.plans import CHECKPOINT, How, planned
 from nearmetal.environments import GuestBase, InstanceRequest, Tools
-from nearmetal.environments.external import Answer, Saved, Target, monitor, qmp_sockets
+from nearmetal.environments.external import CheckOutcome, Saved, Target, monitor, qmp_sockets
 from nearmetal.environments.external.domains import LibvirtDomain
 from nearmetal.environments.external.process import ProcessTree
 from nearmetal.environments.guests.moves import CARRIED
@@ -102,7 +102,7 @@ def test_a_guest_that_has_seen_the_processor_is_not_restored_on_a_lesser_one(
         {f.subject: f for f in qemu.look(host, Path("/i"), saved)}["features of the processor"]
         for host in (rich, poor)
     ]
-    assert [a.answer for a in answers] == [Answer.FINE, Answer.PREVENTS]
+    assert [a.answer for a in answers] == [CheckOutcome.FINE, CheckOutcome.PREVENTS]
     assert "lacks avx2" in answers[1].text and answers[1].remedy
 
 

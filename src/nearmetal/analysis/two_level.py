@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from ..model.result import Analysis, Cell, Interval, Verdict
 from ..model.study import Better
-from .intervals.mean import Sample, welch
+from .intervals.mean import Moments, welch
 from .intervals.rank_sum import least_size, rank_sum
 from .verdict import judge, share_of
 
@@ -118,7 +118,7 @@ def compare_boots(before: Sequence[float], after: Sequence[float], better: Bette
         return exact
     if min(len(old), len(new)) < 2:
         return Interval.unbounded(exact.centre)
-    mean = welch(Sample.of(old), Sample.of(new), 1 - level).interval
+    mean = welch(Moments.of(old), Moments.of(new), 1 - level).interval
     return replace(exact, low=min(exact.low, mean.low), high=max(exact.high, mean.high))
 
 

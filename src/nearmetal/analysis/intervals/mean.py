@@ -14,7 +14,7 @@ from . import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class Moments:
     """Number, mean and standard deviation of independent values."""
 
     n: float
@@ -22,7 +22,7 @@ class Sample:
     deviation: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Sample:
+    def of(cls, values: Sequence[float]) -> Moments:
         """Return the sample of at least one value. The deviation of a single value is NaN."""
         deviation = math.sqrt(variance(np.asarray(values, dtype=np.float64)))
         return cls(n=len(values), mean=math.fsum(values) / len(values), deviation=deviation)
@@ -83,7 +83,7 @@ def anytime_mean(d: FloatArray, *, alpha: float, expected: int = NARROWEST_AT) -
     return Interval.around(float(np.mean(x)) + anchor, low, high)
 
 
-def welch(a: Sample, b: Sample, confidence: float) -> TTest:
+def welch(a: Moments, b: Moments, confidence: float) -> TTest:
     """Return Welch's test of mean(b) - mean(a), with unequal variances.
 
     Raises ValueError for a sample with fewer than two values.

@@ -18,7 +18,7 @@ from ...model.papers.published import (
     Rule,
     Significance,
 )
-from ..intervals.mean import Sample, welch
+from ..intervals.mean import Moments, welch
 from .claims import wanted
 
 DIGITS = 1e-9
@@ -26,7 +26,7 @@ DIGITS = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Inconsistency:
     """One printed statement that does not follow from the other statements of the paper.
 
     printed: the statement, such as '81 %'.
@@ -51,7 +51,7 @@ class Finding:
     note: str = ""
 
 
-def check_paper(paper: Published) -> tuple[Finding, ...]:
+def check_paper(paper: Published) -> tuple[Inconsistency, ...]:
     """Return every statement of a paper that does not follow from its own printed figures, in the order of
     its file."""
     return (
@@ -83,7 +83,7 @@ def band(paper: Published, derivation: Derivation) -> tuple[float, float]:
     return min(values), max(values)
 
 
-def _derived(paper: Published, derivation: Derivation) -> Finding | None:
+def _derived(paper: Published, derivation: Derivation) -> Inconsistency | None:
     printed = paper.numbers[derivation.result]
     low, high = band(paper, derivation)
     least, most = printed.band
@@ -96,7 +96,7 @@ def _derived(paper: Published, derivation: Derivation) -> Finding | None:
     if follows:
         return None
     defined = not math.isnan(low)
-    return Finding(
+    return Inconsistency(
         rule=derivation.rule,
         what=printed.what,
         source=printed.source,
@@ -111,11 +111,11 @@ def _derived(paper: Published, derivation: Derivation) -> Finding | None:
     )
 
 
-def _out_of_range(paper: Published) -> Iterator[Finding]:
+def _out_of_range(paper: Published) -> Iterator[Inconsistency]:
     """Yield printed shares of a time that are below 0 or above 100 %."""
     for f in paper.figures:
         if f.quantity is Quantity.TIME_SHARE and not 0 <= f.low <= f.high <= 1:
-            yield Finding(
+            yield Inconsistency(
                 rule=Rule.SHARE,
                 what=f.what,
                 source=f.source,
@@ -129,7 +129,7 @@ def _out_of_range(paper: Published) -> Iterator[Finding]:
             )
 
 
-def _significance(paper: Published, s: Significance) -> Finding | None:
+def _significance(paper: Published, s: Significance) -> Inconsistency | None:
     """Return a finding if the printed means, deviations and number of runs do not support the statement that
     two means differ, or that they do not; None if they do, or if no test is possible.
 
@@ -146,8 +146,8 @@ def _significance(paper: Published, s: Significance) -> Finding | None:
         spreads = (deviation * scales[0], other_deviation * scales[1])
         if not all(spreads):
             return None
-        first = Sample(n=n, mean=mean, deviation=spreads[0])
-        test = welch(first, Sample(n=n, mean=second, deviation=spreads[1]), s.confidence)
+        first = Moments(n=n, mean=mean, deviation=spreads[0])
+        test = welch(first, Moments(n=n, mean=second, deviation=spreads[1]), s.confidence)
         tests.append((abs(test.t), test.limit))
     ts, limits = zip(*tests, strict=True)
     low, high = min(ts), max(ts)
@@ -156,7 +156,7 @@ def _significance(paper: Published, s: Significance) -> Finding | None:
         return None
     said = "a difference" if s.stated else "no significant difference"
     same = "" if s.other_deviation else ", the same deviation on both sides"
-    return Finding(
+    return Inconsistency(
         rule=Rule.SIGNIFICANCE,
         what=s.what,
         source=s.source,
@@ -172,7 +172,7 @@ def _significance(paper: Published, s: Significance) -> Finding | None:
     )
 
 
-def _contradictions(claims: tuple[PaperClaim, ...]) -> Iterator[Finding]:
+def _contradictions(claims: tuple[PaperClaim, ...]) -> Iterator[Inconsistency]:
     """Yield pairs of claims on the same comparison that cannot both be true."""
     for a, b in itertools.combinations(claims, 2):
         same = (a.arm, a.baseline, a.metric, a.quantity) == (b.arm, b.baseline, b.metric, b.quantity)
@@ -182,7 +182,7 @@ def _contradictions(claims: tuple[PaperClaim, ...]) -> Iterator[Finding]:
         (low, high), (other_low, other_high) = wanted(a, 0.0), wanted(b, 0.0)
         opposite = {a.direction, b.direction} == {Direction.SLOWER, Direction.FASTER}
         if opposite or low > other_high or other_low > high:
-            yield Finding(
+            yield Inconsistency(
                 rule=Rule.CLAIMS,
                 what=f"{a.what}; {b.what}",
                 source=b.source if a.source == b.source else f"{a.source}; {b.source}",

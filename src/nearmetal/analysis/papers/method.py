@@ -10,7 +10,7 @@ from scipy import special
 
 from ...model.papers.published import MethodKind, PaperMethod
 from ...model.study import Better
-from ..intervals.mean import Sample, welch
+from ..intervals.mean import Moments, welch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +24,8 @@ class MethodAnswer:
         smaller. None for other methods, with too few values, and if neither side has any spread.
     """
 
-    baseline: Sample
-    sample: Sample
+    baseline: Moments
+    sample: Moments
     differs: bool | None
     text: str
     t: float | None = None
@@ -39,7 +39,7 @@ def answer_of(
 
     baseline, values: at least one value each.
     """
-    a, b = Sample.of(baseline), Sample.of(values)
+    a, b = Moments.of(baseline), Moments.of(values)
     if method.kind is not MethodKind.MEANS and min(a.n, b.n) < 2:
         return MethodAnswer(baseline=a, sample=b, differs=None, text="needs two rounds")
     match method.kind:
@@ -62,7 +62,7 @@ def answer_of(
     return MethodAnswer(baseline=a, sample=b, differs=apart, text=text)
 
 
-def _t_test(method: PaperMethod, a: Sample, b: Sample, better: Better) -> MethodAnswer:
+def _t_test(method: PaperMethod, a: Moments, b: Moments, better: Better) -> MethodAnswer:
     test = welch(a, b, method.confidence) if a.deviation or b.deviation else None
     differs = a.mean != b.mean if test is None else abs(test.t) > test.limit
     text = f"significant: {_side(a, b, better)}" if differs else "not significant"
@@ -72,10 +72,10 @@ def _t_test(method: PaperMethod, a: Sample, b: Sample, better: Better) -> Method
     return MethodAnswer(baseline=a, sample=b, differs=differs, text=text, t=test.t, freedom=test.df)
 
 
-def _half_width(s: Sample, confidence: float) -> float:
+def _half_width(s: Moments, confidence: float) -> float:
     """Return half the width of Student's interval of the mean."""
     return float(special.stdtrit(s.n - 1, (1 + confidence) / 2)) * s.deviation / math.sqrt(s.n)
 
 
-def _side(a: Sample, b: Sample, better: Better) -> str:
+def _side(a: Moments, b: Moments, better: Better) -> str:
     return "slower" if (b.mean > a.mean) is (better is Better.LOWER) else "faster"

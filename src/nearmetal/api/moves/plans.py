@@ -16,10 +16,10 @@ from pathlib import Path
 
 from ...environments import Criu, Unavailable
 from ...environments.external import (
-    Answer,
+    CheckOutcome,
     External,
     Facts,
-    Finding,
+    HostCheck,
     Moves,
     Target,
     Way,
@@ -127,7 +127,7 @@ class MovePlan:
     memory: int
     free: int | None
     dirty: Dirtying | None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[HostCheck, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -190,7 +190,7 @@ def planned(
     if action == MIGRATE and isinstance(external, Moves):
         external.require_target(host, target)
     free = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[HostCheck, ...] = ()
     if action == CHECKPOINT or not isinstance(external, Moves):
         if remote is not None:
             external.require_programs(remote, work)
@@ -370,7 +370,7 @@ def _require_remote_room(remote: SshHost, memory: int) -> None:
         )
 
 
-def _require_like(host: Host, external: External, remote: SshHost, facts: Facts) -> tuple[Finding, ...]:
+def _require_like(host: Host, external: External, remote: SshHost, facts: Facts) -> tuple[HostCheck, ...]:
     """Compare another host with this machine, and return the findings.
 
     Raises UnavailableError if the instance may fail there. It runs here, so unlike a restore this move is not
@@ -378,11 +378,11 @@ def _require_like(host: Host, external: External, remote: SshHost, facts: Facts)
     """
     source = describe(host, facts.processes)
     findings = tuple(compare(source, read_by_command(remote, source), facts.memory))
-    unlike = [f for f in findings if f.answer in (Answer.DIFFERS, Answer.PREVENTS)]
+    unlike = [f for f in findings if f.answer in (CheckOutcome.DIFFERS, CheckOutcome.PREVENTS)]
     if not unlike:
         return findings
     remedies = [f.remedy for f in unlike if f.remedy]
-    if all(f.answer is Answer.DIFFERS for f in unlike):
+    if all(f.answer is CheckOutcome.DIFFERS for f in unlike):
         remedies.append("or write a checkpoint, and restore a copy of it there, which is tried in any case")
     raise UnavailableError(
         f"{external.name} is not moved, and continues here: "

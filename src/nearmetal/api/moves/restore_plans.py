@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ...environments.criu_images import check_images
 from ...environments.external import (
-    Answer,
+    CheckOutcome,
     External,
-    Finding,
+    HostCheck,
     Saved,
     compare,
     named,
@@ -50,14 +50,14 @@ class RestorePlan:
     instance: str
     method: Method
     size: int
-    findings: tuple[Finding, ...]
+    findings: tuple[HostCheck, ...]
     prediction: Prediction
     uncorrected: Prediction
 
     @property
     def prevented(self) -> bool:
         """Whether the restore would fail."""
-        return any(f.answer is Answer.PREVENTS for f in self.findings)
+        return any(f.answer is CheckOutcome.PREVENTS for f in self.findings)
 
 
 def read(host: Host, directory: Path, into: str | None, *, complete: bool) -> tuple[Saved, External]:
@@ -139,20 +139,22 @@ def _kind(instance: str) -> str:
     return f"{instance.partition(':')[0]} {RESTORE}"
 
 
-def _findings(host: Host, directory: Path, saved: Saved, external: External) -> Iterator[Finding]:
+def _findings(host: Host, directory: Path, saved: Saved, external: External) -> Iterator[HostCheck]:
     yield _images(directory, saved)
     try:
         external.require_programs(host, work_of(How(), external))
-        yield Finding(subject="programs", answer=Answer.FINE, text="all that restores it is installed")
+        yield HostCheck(
+            subject="programs", answer=CheckOutcome.FINE, text="all that restores it is installed"
+        )
     except NearmetalError as e:
-        yield Finding(subject="programs", answer=Answer.PREVENTS, text=e.what, remedy=e.remedy)
+        yield HostCheck(subject="programs", answer=CheckOutcome.PREVENTS, text=e.what, remedy=e.remedy)
         return
     yield from external.look(host, directory.absolute(), saved)
     if saved.method.by_criu:
         yield from compare(saved.machine, read_here(host, saved.machine), saved.size)
 
 
-def _images(directory: Path, saved: Saved) -> Finding:
+def _images(directory: Path, saved: Saved) -> HostCheck:
     text = f"all files are there, with {saved.size / 2**20:.1f} MiB"
     try:
         if saved.method.by_criu:
@@ -160,10 +162,13 @@ def _images(directory: Path, saved: Saved) -> Finding:
             if not os.access(directory, os.W_OK):
                 raise RunError("CRIU writes its log there, and the directory cannot be written to")
     except (RunError, OSError) as e:
-        return Finding(
-            subject="images", answer=Answer.PREVENTS, text=str(e), remedy="copy the whole directory again"
+        return HostCheck(
+            subject="images",
+            answer=CheckOutcome.PREVENTS,
+            text=str(e),
+            remedy="copy the whole directory again",
         )
-    return Finding(subject="images", answer=Answer.FINE, text=text)
+    return HostCheck(subject="images", answer=CheckOutcome.FINE, text=text)
 
 
 def _read_speed(directory: Path) -> Estimate:

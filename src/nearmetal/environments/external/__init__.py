@@ -35,4 +35,4 @@ from .saved import (
     write_handed_over,
     write_saved,
 )
-from .surroundings import Answer, Finding, MachineProperties, compare
+from .surroundings import CheckOutcome, HostCheck, MachineProperties, compare

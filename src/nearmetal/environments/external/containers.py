@@ -28,7 +28,7 @@ from .dumping import (
     not_written,
     script_on,
 )
-from .surroundings import Finding, checked
+from .surroundings import HostCheck, checked
 
 _SAID = "lxc-checkpoint.log"
 _ENDS_SECONDS, _LOOK_AGAIN = 3.0, 0.05
@@ -138,7 +138,7 @@ class RuncContainer(_Container, DumpedByCriu):
     def _exists(self, host: Host) -> bool:
         return host.run(["runc", "state", self.container], timeout=ASK_SECONDS).ok
 
-    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
+    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[HostCheck]:
         yield free_name(self.what, self._exists(host), f"runc delete {self.container}")
         bundle = Path(saved.own.get("bundle", ""))
         whole = (bundle / "config.json").is_file()
@@ -222,7 +222,7 @@ class LxcContainer(_Container):
             end()
         return self._restored(host, done, images)
 
-    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
+    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[HostCheck]:
         yield free_name(self.what, self._running(host) is not None, "lxc-stop")
         known = host.run(["lxc-info", *self._named(), "--state"], timeout=ASK_SECONDS).ok
         good, bad = "LXC knows the container", f"LXC has no container {self.container} here"

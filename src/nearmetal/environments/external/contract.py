@@ -15,7 +15,7 @@ from ...lifecycle import Costs, Method
 from ...model.record import JsonValue
 from ..contract import Unavailable
 from ..moving import Criu, Dump
-from .surroundings import Finding
+from .surroundings import HostCheck
 
 SECONDS = 600.0
 """Default time limit of a program that checkpoints, restores or moves an instance, in seconds."""
@@ -204,7 +204,7 @@ class External(Protocol):
         Raises RunError. No process of the instance then runs on the host, except after RestoredError.
         """
 
-    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
+    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[HostCheck]:
         """Check whether this machine has what restore() needs, and yield the results. Nothing is changed."""
 
 

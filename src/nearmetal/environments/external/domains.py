@@ -28,7 +28,7 @@ from .containers import require_program
 from .contract import ASK_SECONDS, SECONDS, Facts, MovedAway, Saved, Target, Way, Work, restore_line
 from .dumping import free_name
 from .saved import STATE
-from .surroundings import Finding
+from .surroundings import HostCheck
 
 _MEMORY, _STATE = 2, 4
 """Columns of `xl list`."""
@@ -161,7 +161,7 @@ class LibvirtDomain(_Domain):
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         return self._restored(self._ask(host, "restore", str(images / STATE)), images, find_virsh_message)
 
-    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
+    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[HostCheck]:
         taken = self._ask(host, "domstate", self.domain).stdout.strip() in ("running", "paused")
         yield free_name(f"domain {self.domain}", taken, f"virsh shutdown {self.domain}")
 
@@ -259,7 +259,7 @@ class XenDomain(_Domain):
         done = host.run(["xl", "restore", str(images / STATE)], timeout=SECONDS)
         return self._restored(done, images)
 
-    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
+    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[HostCheck]:
         taken = bool(self._listed(host, self.domain))
         yield free_name(f"domain {self.domain}", taken, f"xl shutdown {self.domain}")
 

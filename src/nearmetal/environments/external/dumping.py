@@ -21,7 +21,7 @@ from ..criu import DUMP_LOG, RESTORE_LOG, script, write_rounds
 from ..criu_images import first_error
 from ..moving import Criu, Dump
 from .contract import Dumps, Saved, Way, Work, WrittenError, restore_line
-from .surroundings import Finding, checked
+from .surroundings import HostCheck, checked
 
 BY_IMAGES = (Method.CRIU, Method.CRIU_PRECOPY)
 """Methods by which CRIU writes all memory to files."""
@@ -213,7 +213,7 @@ def script_on(host: Host, work: Work, images: Path) -> str:
     return criu.argv[0] if len(criu.argv) == 1 else str(script(criu.argv, images))
 
 
-def free_name(name: str, taken: bool, remedy: str) -> Finding:
+def free_name(name: str, taken: bool, remedy: str) -> HostCheck:
     return checked("name", not taken, f"{name} is free", f"{name} runs or exists here already", remedy)
 
 

@@ -39,7 +39,7 @@ from .qmp_sockets import (
     status_at_destination,
 )
 from .saved import STATE
-from .surroundings import Answer, Finding, checked
+from .surroundings import CheckOutcome, HostCheck, checked
 
 _DYING = 0.2
 """Seconds that a QEMU process is given to end after its monitor has closed the connection."""
@@ -153,22 +153,24 @@ class QemuProcess:
         restore(self.socket, images / STATE, SECONDS)
         return self.name
 
-    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
+    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[HostCheck]:
         try:
             require_waiting(self.socket)
             with Monitor(self.socket) as monitor:
                 now = _described(monitor)
         except NearmetalError as e:
-            yield Finding(subject="QEMU", answer=Answer.PREVENTS, text=e.what, remedy=e.remedy or WAITS)
+            yield HostCheck(
+                subject="QEMU", answer=CheckOutcome.PREVENTS, text=e.what, remedy=e.remedy or WAITS
+            )
             return
-        yield Finding(subject="QEMU", answer=Answer.FINE, text=f"the one at {self.socket} waits")
+        yield HostCheck(subject="QEMU", answer=CheckOutcome.FINE, text=f"the one at {self.socket} waits")
         yield from _features(saved.own.get(_FEATURES, ""), host)
         for subject, before in saved.own.items():
             if subject == _FEATURES:
                 continue
             same = now.get(subject) == before
             # An older QEMU may not know the machine of a newer one.
-            unlike = Answer.DIFFERS if subject == _VERSION else Answer.PREVENTS
+            unlike = CheckOutcome.DIFFERS if subject == _VERSION else CheckOutcome.PREVENTS
             bad = f"{now.get(subject)}, and was {before}"
             yield checked(f"{subject} of the guest", same, f"{before}, as it was", bad, WAITS, unlike)
 
@@ -312,7 +314,7 @@ def _memory(monitor: Monitor) -> int:
     return int(size["base-memory"]) + int(size.get("plugged-memory", 0))
 
 
-def _features(before: str, host: Host) -> Iterator[Finding]:
+def _features(before: str, host: Host) -> Iterator[HostCheck]:
     """Check that this machine's processor has all features that a guest has seen at its source.
 
     before: flags of the processor there; empty if the guest has a CPU model of QEMU, so that the processor

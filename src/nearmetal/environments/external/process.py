@@ -19,7 +19,7 @@ from ..criu import PID_FILE, PROCESS_COSTS, dump_argv, restore_argv
 from ..moving import Criu, Dump
 from .contract import SECONDS, Facts, RestoredError, Saved, Work
 from .dumping import DumpedByCriu, ended_if_interrupted, fields_of, not_restored
-from .surroundings import Finding, checked
+from .surroundings import HostCheck, checked
 
 _CONNECTED = ("--tcp-established", "--ext-unix-sk")
 _OWN_SESSION = "--shell-job"
@@ -90,7 +90,7 @@ class ProcessTree(DumpedByCriu):
         if left := _taken(host, saved.own.get("pids", "").split()):
             host.run(["kill", "-KILL", *left], timeout=SECONDS)
 
-    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[Finding]:
+    def look(self, host: Host, images: Path, saved: Saved) -> Iterator[HostCheck]:
         pids = saved.own.get("pids", "").split()
         end = time.monotonic() + _FREE_SECONDS
         while (taken := _taken(host, pids)) and all(map(_ended, taken)) and time.monotonic() < end:

@@ -23,7 +23,7 @@ _X86 = ("x86_64", "i686")
 _MOST_NAMED = 3
 
 
-class Answer(StrEnum):
+class CheckOutcome(StrEnum):
     """The result of a check before a restore, or before a move to another machine.
 
     FINE: this does not prevent the restore.
@@ -40,7 +40,7 @@ class Answer(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class HostCheck:
     """The result of one check before a restore or a move.
 
     subject: what was checked, in one or two words.
@@ -49,23 +49,28 @@ class Finding:
     """
 
     subject: str
-    answer: Answer
+    answer: CheckOutcome
     text: str
     remedy: str = ""
 
 
 def checked(
-    subject: str, fine: bool, good: str, bad: str, remedy: str = "", otherwise: Answer = Answer.PREVENTS
-) -> Finding:
-    """Return the Finding of a check.
+    subject: str,
+    fine: bool,
+    good: str,
+    bad: str,
+    remedy: str = "",
+    otherwise: CheckOutcome = CheckOutcome.PREVENTS,
+) -> HostCheck:
+    """Return the HostCheck of a check.
 
     fine: whether it succeeded.
     good, bad: text if it succeeded, and if not.
     otherwise: answer if it did not succeed.
     """
     if fine:
-        return Finding(subject=subject, answer=Answer.FINE, text=good)
-    return Finding(subject=subject, answer=otherwise, text=bad, remedy=remedy)
+        return HostCheck(subject=subject, answer=CheckOutcome.FINE, text=good)
+    return HostCheck(subject=subject, answer=otherwise, text=bad, remedy=remedy)
 
 
 class Build(NamedTuple):
@@ -95,7 +100,7 @@ class MachineProperties:
     addresses: Mapping[str, str] = field(default_factory=dict)
 
 
-def compare(source: Mapping[str, JsonValue], there: MachineProperties, memory: int) -> Iterator[Finding]:
+def compare(source: Mapping[str, JsonValue], there: MachineProperties, memory: int) -> Iterator[HostCheck]:
     """Compare a machine with the source of an instance, and yield the result of each check.
 
     source: description of the source from machine.describe(); empty for a checkpoint without one.
@@ -104,7 +109,7 @@ def compare(source: Mapping[str, JsonValue], there: MachineProperties, memory: i
     """
     if not source:
         text = "the checkpoint does not say on which machine it was written"
-        yield Finding(subject="machine", answer=Answer.UNKNOWN, text=text)
+        yield HostCheck(subject="machine", answer=CheckOutcome.UNKNOWN, text=text)
     else:
         yield _processor(source, there)
         yield _kernel(str(source.get("kernel")), there.kernel)
@@ -113,11 +118,11 @@ def compare(source: Mapping[str, JsonValue], there: MachineProperties, memory: i
     yield _memory(there, memory)
 
 
-def _processor(source: Mapping[str, JsonValue], there: MachineProperties) -> Finding:
+def _processor(source: Mapping[str, JsonValue], there: MachineProperties) -> HostCheck:
     if source.get("architecture") != there.architecture:
-        return Finding(
+        return HostCheck(
             subject="processor",
-            answer=Answer.PREVENTS,
+            answer=CheckOutcome.PREVENTS,
             text=f"it is {there.architecture}, and {source.get('architecture')} at the source",
             remedy="a machine of the same kind",
         )
@@ -130,15 +135,15 @@ def _processor(source: Mapping[str, JsonValue], there: MachineProperties) -> Fin
         "it has all instructions of the one at the source",
         f"it lacks {_some(lacking)}, which the instance may use",
         "a processor with these features",
-        Answer.DIFFERS,
+        CheckOutcome.DIFFERS,
     )
 
 
-def _kernel(source: str, there: str) -> Finding:
+def _kernel(source: str, there: str) -> HostCheck:
     """Compare releases of a kernel. A newer kernel runs what an older one runs. Releases with the same first
     two numbers have the same features."""
     if source == there:
-        return Finding(subject="kernel", answer=Answer.FINE, text=f"it is {there}, as at the source")
+        return HostCheck(subject="kernel", answer=CheckOutcome.FINE, text=f"it is {there}, as at the source")
     numbers = [re.match(r"(\d+)\.(\d+)", release) for release in (source, there)]
     before, now = ([int(n) for n in found.groups()] if found else None for found in numbers)
     return checked(
@@ -147,11 +152,11 @@ def _kernel(source: str, there: str) -> Finding:
         f"it is {there}, with all features of {source} at the source",
         f"it is {there}, and {source} at the source",
         "boot a kernel that is at least as new",
-        Answer.DIFFERS,
+        CheckOutcome.DIFFERS,
     )
 
 
-def _files(source: Mapping[str, JsonValue], there: MachineProperties) -> Finding:
+def _files(source: Mapping[str, JsonValue], there: MachineProperties) -> HostCheck:
     files = source.get("files")
     assert isinstance(files, Mapping)
     missing = [name for name in files if name not in there.files]
@@ -165,23 +170,25 @@ def _files(source: Mapping[str, JsonValue], there: MachineProperties) -> Finding
     return checked("programs and libraries", not bad, good, bad, "install the same versions as at the source")
 
 
-def _taken(there: MachineProperties) -> Iterator[Finding]:
+def _taken(there: MachineProperties) -> Iterator[HostCheck]:
     for address, why in there.addresses.items():
         if why:
-            yield Finding(
+            yield HostCheck(
                 subject="address",
-                answer=Answer.PREVENTS,
+                answer=CheckOutcome.PREVENTS,
                 text=f"{address}: {why}",
                 remedy="end the program that uses it, or give this machine the address",
             )
     if there.addresses and not any(there.addresses.values()):
-        yield Finding(subject="addresses", answer=Answer.FINE, text=f"{', '.join(there.addresses)}: free")
+        yield HostCheck(
+            subject="addresses", answer=CheckOutcome.FINE, text=f"{', '.join(there.addresses)}: free"
+        )
 
 
-def _memory(there: MachineProperties, memory: int) -> Finding:
+def _memory(there: MachineProperties, memory: int) -> HostCheck:
     if there.memory is None:
-        return Finding(
-            subject="memory", answer=Answer.UNKNOWN, text="/proc/meminfo does not say what is free"
+        return HostCheck(
+            subject="memory", answer=CheckOutcome.UNKNOWN, text="/proc/meminfo does not say what is free"
         )
     text = f"it needs {memory >> 20} MiB, and {there.memory >> 20} MiB are available"
     remedy = "end other programs, or take a machine with more memory"

@@ -25,7 +25,7 @@ _WRITTEN = '{"written"'
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mark:
+class WorkDone:
     """The amount of work that a program had done at a certain time.
 
     at: seconds of CLOCK_MONOTONIC.
@@ -60,14 +60,14 @@ class PhaseTimer:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + time.monotonic() - begin
 
 
-def pace(begin: Mark, end: Mark) -> float | None:
+def pace(begin: WorkDone, end: WorkDone) -> float | None:
     """Return the units of work that a program did per second between two marks; None if it did less than
     LEAST_WORK."""
     work, seconds = end.work - begin.work, end.at - begin.at
     return work / seconds if work >= LEAST_WORK and seconds > 0 else None
 
 
-def behind(usual: float | None, before: Mark, after: Mark) -> float | None:
+def behind(usual: float | None, before: WorkDone, after: WorkDone) -> float | None:
     """Return by how many seconds a program is behind: the time between two marks, minus the time that the
     program would have needed for its work at its usual pace.
 
@@ -76,7 +76,7 @@ def behind(usual: float | None, before: Mark, after: Mark) -> float | None:
     return None if usual is None else after.at - before.at - (after.work - before.work) / usual
 
 
-def marked(output: Path) -> Mark:
+def marked(output: Path) -> WorkDone:
     """Wait for further progress lines of nm-probe dirty, and return how many pages it has written by then.
 
     If too few lines arrive within two seconds, the mark is made nevertheless, since such a program hardly
@@ -88,7 +88,7 @@ def marked(output: Path) -> Mark:
         written = list(_progress(output))
         now = time.monotonic()
         if len(written) >= seen + _LINES or now > end:
-            return Mark(at=now, work=written[-1] if written else 0)
+            return WorkDone(at=now, work=written[-1] if written else 0)
         time.sleep(_LOOK_AGAIN)
 
 

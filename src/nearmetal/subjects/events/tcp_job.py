@@ -28,7 +28,7 @@ from ...node.arms.starting import seated_request
 from ...node.links import node_links
 from ...node.trial import Trial
 from .hooks import SeatPort
-from .pace import Mark, behind, pace
+from .pace import WorkDone, behind, pace
 from .probing import await_words, interrupt
 
 PORT = 7010
@@ -290,13 +290,13 @@ def view_of(ranks: Sequence[RankSteps], before: Window, move: Window) -> JobView
         raise TrialFailedError(f"the job stood still: {e}") from e
     gap, floor = max(waits, key=lambda wait: wait[0] - wait[1])
     first = ranks[0].ends
-    usual = pace(Mark(at=before[0], work=0), Mark(at=before[1], work=steps_within(first, *before)))
+    usual = pace(WorkDone(at=before[0], work=0), WorkDone(at=before[1], work=steps_within(first, *before)))
     done = steps_within(first, *move)
     return JobView(
         silence=max(gap - floor, STEP),
         floor=floor,
         gap=gap,
-        behind=behind(usual, Mark(at=move[0], work=0), Mark(at=move[1], work=done)),
+        behind=behind(usual, WorkDone(at=move[0], work=0), WorkDone(at=move[1], work=done)),
         steps=done,
         pauses=tuple(wait for wait, _ in waits),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from ...environments import Tools
 from ...errors import TrialFailedError
 from ...lifecycle import CopyRound, PhaseTimes
-from .pace import Mark
+from .pace import WorkDone
 from .progress import ProgramProgress, read_progress
 
 LEAST_PASSES = 2
@@ -81,9 +81,9 @@ class VerifiedProgram:
         last = max(record.stat().st_mtime for record in self.records)
         return time.monotonic() - (time.time() - last)
 
-    def mark(self) -> Mark:
+    def mark(self) -> WorkDone:
         """Return its steps until now."""
-        return Mark(work=self.progress().steps, at=time.monotonic())
+        return WorkDone(work=self.progress().steps, at=time.monotonic())
 
     def goes_on(self, away: float = 0.0) -> bool:
         """Return whether it takes a step within _GOES_ON seconds.

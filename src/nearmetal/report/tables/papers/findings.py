@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ....analysis.papers.check import Finding, check_paper, checks_of
+from ....analysis.papers.check import Inconsistency, check_paper, checks_of
 from ....model.papers.published import Bound, PaperClaim, Published, Quantity, Relation
 from ....model.record import JsonValue
 from ....records.json_files import finite
@@ -13,7 +13,7 @@ from ...sheet import Grid, Words
 from ...text import one_line, plural
 
 
-def follows_text(f: Finding) -> str:
+def follows_text(f: Inconsistency) -> str:
     """Return the value that follows from a paper's other numbers, as text: '48.3555 to 48.5303 %', 't = 4.3
     to 5.5'."""
     if f.low is None or f.high is None:
@@ -40,7 +40,7 @@ def findings_blocks(paper: Published) -> list[Grid | Words]:
     ]
 
 
-def finding_json(f: Finding) -> dict[str, JsonValue]:
+def finding_json(f: Inconsistency) -> dict[str, JsonValue]:
     return {
         "rule": f.rule.value,
         "what": f.what,
