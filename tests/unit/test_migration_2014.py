@@ -226,6 +226,22 @@ def test_criu_is_built_before_the_moves_unless_it_is_installed(
     assert list(images.unbuilt_images(study(series(2), "npb"))) == ["debian-apps"]
 
 
+@pytest.mark.parametrize("method", ["", ", method: auto"])
+@pytest.mark.parametrize("subject", ["checkpoint", "migrate"])
+def test_criu_is_built_if_the_default_method_or_auto_needs_it(
+    subject: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "image_store", lambda: ImageStore(tmp_path / "images"))
+    monkeypatch.setattr(LocalHost, "which", lambda _self, name: None)
+    own = f"moved: {{subject: {subject}{method}}}"
+    text = (
+        "name: s\nenvironments: {native: {backend: native}, box: {backend: namespaces}}\n"
+        f"placements: {{one: {{instances: 1, tasks: 1}}}}\nworkloads: {{{own}}}\n"
+        "design: {baseline: native, seed: 1}\n"
+    )
+    assert list(images.unbuilt_images(load_text(text, "s.yaml", None))) == ["criu"]
+
+
 def measured(asked: Part, metrics: list[SimulatedMetric], overheads: dict[str, float]) -> PartResult:
     assert asked.study is not None
     plan = make_plan(asked.study, blocks=BLOCKS)

@@ -5,11 +5,13 @@ Names and definitions are those of the command `image` and of the section `image
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
+from ..environments.registry import get_backend
+from ..errors import UnavailableError, UsageError
 from ..host import LocalHost
 from ..images import builtin_definition, builtin_names, find_image, known_names, require_image
 from ..images.build import build as _build
@@ -24,6 +26,7 @@ from ..node.bases import has_kernel, usual_kernel_image
 from ..node.criu import IMAGE as CRIU
 from ..node.machine import image_store
 from ..study_file.environments.images import load_definition
+from ..subjects.registry import methods_of
 from .studies import Note, ignore
 
 if TYPE_CHECKING:
@@ -105,7 +108,11 @@ def unbuilt_images(study: Study) -> dict[str, ImageDefinition]:
 
 def _by_criu(study: Study) -> bool:
     """Return whether a study checkpoints or moves an instance by CRIU."""
-    return any(m.by_criu for m in study.methods)
+    backends = {}
+    for name in {e.backend for e in study.environments}:
+        with suppress(UnavailableError):
+            backends[name] = get_backend(name)
+    return any(m.by_criu for m in methods_of(study, backends))
 
 
 def build_images(study: Study, progress: Note = ignore) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from ..lifecycle import Method
 from .design import Design, Mode, Mpi, Reach, SingleCopy, Starts
 from .environments.environment import (
     STORAGE,
@@ -157,15 +156,11 @@ class Study:
         return tuple(w for w in self.workloads if isinstance(w, LifecycleSubject))
 
     @property
-    def methods(self) -> tuple[Method, ...]:
-        """The methods by which the study moves or checkpoints instances, as far as it names them."""
-        named = (w.by(e.method).method for w in self.lifecycles for e in self.environments if e.takes(w.name))
-        return tuple(dict.fromkeys(m for m in named if m is not None))
-
-    @property
     def risks(self) -> tuple[str, ...]:
-        """The risk of each of these methods, as sentences; see Method.risk."""
-        return tuple(dict.fromkeys(m.risk for m in self.methods if m.risk))
+        """The risk of each method that the study names, as sentences; see Method.risk. No default method has
+        one."""
+        named = [w.by(e.method).method for w in self.lifecycles for e in self.environments if e.takes(w.name)]
+        return tuple(dict.fromkeys(m.risk for m in named if m is not None and m.risk))
 
     def arms(self) -> tuple[Arm, ...]:
         """Return every environment on each placement that it names, in file order."""

@@ -17,7 +17,7 @@ from ..model.study import Arm, Design, Environment, LifecycleSubject, SubjectFac
 from ..model.workloads.moves import Extent
 from ..node.arms.starting import without_seat
 from ..node.criu import find_criu
-from ..node.trial import Guard
+from ..node.trial import Guard, Trial
 from .contract import Cost, Subject, lacks_method, stays_because
 from .events.mpi_jobs import methods_of_extent, unable_to_hold_job
 from .events.restores import (
@@ -91,6 +91,7 @@ class CheckpointRestore(Subject):
         cls, workload: LifecycleSubject, environment: Environment, backend: Backend, host: Host
     ) -> Unavailable | None:
         assert isinstance(backend, Checkpoints)
+        workload = cls.with_method(workload, backend)
         if workload.method is Method.DMTCP:
             return refuses_dmtcp(host, environment)
         here = refused_by_criu(workload, host) or meets_itself(workload, environment, backend)
@@ -108,11 +109,15 @@ class CheckpointRestore(Subject):
             for _ in range(count):
                 for t in shuffled(self.group.taking(w), self.group.rng):
                     with Guard(t):
-                        own = w.by(t.arm.environment.method)
-                        found[t.id].append(checkpoint_and_restore(t, answer, own))
+                        found[t.id].append(checkpoint_and_restore(t, answer, self._of(w, t)))
             for t in self.group.taking(w):
                 if len(found[t.id]) == count:
                     t.found.rows += rows(w, found[t.id])
-                    t.found.facts[w.name] = program_facts(t, w.by(t.arm.environment.method)) | {
+                    t.found.facts[w.name] = program_facts(t, self._of(w, t)) | {
                         "events": [facts_of(one) for one in found[t.id]]
                     }
+
+    def _of(self, w: LifecycleSubject, trial: Trial) -> LifecycleSubject:
+        """Return the workload with the method by which it measures the instances of a trial."""
+        environment = trial.arm.environment
+        return self.with_method(w.by(environment.method), trial.node.backends[environment.backend])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..environments import Backend, Immovable, Unavailable
 from ..host import Host
@@ -19,6 +19,8 @@ from ..node.trial import Trial
 
 if TYPE_CHECKING:
     from .kernel import KernelJob
+
+Lifecycle = TypeVar("Lifecycle", bound=LifecycleSubject)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +105,18 @@ class Subject:
         """Return the methods of checkpoint or migration by which it can measure the instances of a backend,
         the default first. Empty if the subject has no methods."""
         return ()
+
+    @classmethod
+    def method(cls, workload: Any, backend: Backend) -> Method | None:
+        """Return the method by which a workload measures the instances of a backend: the one that it names,
+        otherwise the default. None if the subject has no methods."""
+        named = workload.method if isinstance(workload, LifecycleSubject) else None
+        return named or next(iter(cls.methods(backend)), None)
+
+    @classmethod
+    def with_method(cls, workload: Lifecycle, backend: Backend) -> Lifecycle:
+        """Return a workload with the method by which it measures the instances of a backend."""
+        return replace(workload, method=cls.method(workload, backend))
 
     @classmethod
     def unable(cls, workload: Any, backend: Backend) -> str | None:

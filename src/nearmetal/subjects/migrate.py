@@ -117,6 +117,13 @@ class Migrate(Subject):
         return tuple(dict.fromkeys((*usual, *CheckpointRestore.methods(backend))))
 
     @classmethod
+    def method(cls, workload: MoveSubject, backend: Backend) -> Method | None:
+        """Return the method; see Subject. The guests of a whole job are stopped together by default."""
+        if workload.method is None and workload.extent is Extent.JOB and isinstance(backend, Migrates):
+            return Method.OFFLINE
+        return super().method(workload, backend)
+
+    @classmethod
     def unable(cls, workload: MoveSubject, backend: Backend) -> str | None:
         able = cls.methods(backend)
         if not able:
@@ -135,7 +142,8 @@ class Migrate(Subject):
     def refused(
         cls, workload: MoveSubject, environment: Environment, backend: Backend, host: Host
     ) -> Unavailable | None:
-        method = cls._method(workload, backend)
+        workload = cls.with_method(workload, backend)
+        method = workload.chosen
         over_guests = workload.extent is Extent.JOB and isinstance(backend, Migrates)
         if workload.extent is Extent.RANK or over_guests:
             return refuses_to_move_rank(workload, environment, backend, host, method)
@@ -171,18 +179,10 @@ class Migrate(Subject):
                 with Guard(t):
                     self._measure(t, w.by(t.arm.environment.method))
 
-    @classmethod
-    def _method(cls, w: MoveSubject, backend: Backend) -> Method:
-        """Return the method of a workload, or the backend's default method if the workload names none."""
-        if w.method is None and w.extent is Extent.JOB and isinstance(backend, Migrates):
-            return Method.OFFLINE
-        return w.method or cls.methods(backend)[0]
-
     def _measure(self, trial: Trial, w: MoveSubject) -> None:
         backend = trial.node.backends[trial.arm.environment.backend]
-        method = self._method(w, backend)
-        count = w.count_in(self.group.design)
-        w = replace(w, method=method)
+        w = self.with_method(w, backend)
+        method, count = w.chosen, w.count_in(self.group.design)
         moves = {Extent.RANK: moves_of_rank, Extent.JOB: moves_of_job}.get(w.extent, moves_of_processes)
         guest = isinstance(backend, Migrates) and method in (*backend.moves_by, Method.AUTO)
         if guest and w.extent is Extent.INSTANCE:
@@ -214,7 +214,7 @@ def _move_guest(trial: Trial, backend: Backend, w: MoveSubject, count: int) -> N
     """
     assert isinstance(backend, Migrates)
     node, environment = trial.node, trial.arm.environment
-    method, limit = w.method or Method.PRECOPY, w.most_downtime
+    method, limit = w.chosen, w.most_downtime
     if method is not Method.AUTO and (why := backend.unmovable(environment, method)) is not None:
         raise why.error(f"environment {environment.name}: ")
     host, tools = node.machine.host, node.software_of(trial.arm).tools

@@ -10,6 +10,7 @@ from .. import plugins
 from ..environments import Backend
 from ..errors import UnavailableError, UsageError
 from ..host import Host
+from ..lifecycle import Method
 from ..model.study import Environment, LifecycleSubject, Study, Workload
 from .contract import Subject
 
@@ -34,6 +35,23 @@ def subjects_of(workloads: Sequence[Workload]) -> list[tuple[type[Subject], list
 
 def by_environment(workload: Workload, environment: Environment) -> Workload:
     return workload.by(environment.method) if isinstance(workload, LifecycleSubject) else workload
+
+
+def methods_of(study: Study, backends: Mapping[str, Backend]) -> tuple[Method, ...]:
+    """Return the methods by which a study moves or checkpoints instances: those that it names, the default
+    ones, and those among which AUTO chooses.
+
+    backends: backends by name; environments with another backend are left out.
+    """
+    found: dict[Method, None] = {}
+    for w in study.lifecycles:
+        subject = subject_of(w)
+        for e in study.environments:
+            if e.takes(w.name) and e.backend in backends:
+                method = subject.method(w.by(e.method), backends[e.backend])
+                every = subject.methods(backends[e.backend]) if method is Method.AUTO else (method,)
+                found |= dict.fromkeys(m for m in every if m is not None)
+    return tuple(found)
 
 
 def _reason(workload: Workload, environment: Environment, backend: Backend, host: Host | None) -> str | None:

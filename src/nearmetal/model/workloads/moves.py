@@ -71,8 +71,9 @@ class LifecycleSubject(EventSubject):
     method: Method | None = key_or(
         None,
         one_of(Method),
-        "how an instance is written to files (checkpoint: criu if omitted) or moved (migrate: precopy,"
-        " or criu where there is no precopy, if omitted); auto chooses for downtime_limit",
+        "how an instance is written to files (checkpoint: criu if omitted) or moved (migrate: if omitted,"
+        " precopy, criu where there is no precopy, offline for a job over guests); auto chooses for"
+        " downtime_limit",
         "postcopy",
     )
     of: Extent | None = key_or(
@@ -118,6 +119,12 @@ class LifecycleSubject(EventSubject):
         f" {_TIME_LIMIT} if omitted",
         "10 min",
     )
+
+    @property
+    def chosen(self) -> Method:
+        """The method of a workload that an environment measures; it is set before anything starts."""
+        assert self.method is not None
+        return self.method
 
     @property
     def mpi(self) -> bool:

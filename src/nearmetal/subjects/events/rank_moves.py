@@ -303,7 +303,7 @@ def moves_of_rank(trial: Trial, w: MoveSubject, count: int) -> tuple[list[Row], 
     count: number of moves.
     Raises the errors of move_guest_of_rank() and move_processes_of_rank().
     """
-    method, backend = w.method or Method.CRIU, trial.node.backends[trial.arm.environment.backend]
+    method, backend = w.chosen, trial.node.backends[trial.arm.environment.backend]
     if isinstance(backend, Migrates) and method in backend.moves_by:
         return move_guest_of_rank(trial, backend, w, method, count)
     criu = require_criu(find_criu(trial.node.machine.host))

@@ -55,13 +55,13 @@ def meets_itself(w: LifecycleSubject, environment: Environment, backend: Backend
 def refused_by_criu(workload: LifecycleSubject, host: Host) -> Unavailable | None:
     """Return why CRIU cannot use the method of a workload on this machine; None if it can."""
     answer = find_criu(host)
-    return answer if isinstance(answer, Unavailable) else answer.unable.get(workload.method or Method.CRIU)
+    return answer if isinstance(answer, Unavailable) else answer.unable.get(workload.chosen)
 
 
 def program_facts(trial: Trial, w: LifecycleSubject) -> dict[str, JsonValue]:
     """Return the facts to be recorded about the checkpointed program: the method and the outcome, and for a
     rank or an MPI job also the number of ranks."""
-    found: dict[str, JsonValue] = {"method": (w.method or Method.CRIU).value, "program": VERIFIED}
+    found: dict[str, JsonValue] = {"method": w.chosen.value, "program": VERIFIED}
     if w.extent is not Extent.INSTANCE:
         found |= {"of": w.extent.value, "ranks": w.job_ranks}
     if w.extent is Extent.JOB:
@@ -215,7 +215,7 @@ def prepared(
     host, backend = trial.node.machine.host, trial.node.backends[trial.arm.environment.backend]
     if not isinstance(backend, Checkpoints):
         raise UnavailableError(f"backend {backend.name} offers no checkpoint of its instances")
-    method = w.method or Method.CRIU
+    method = w.chosen
     if (unable := criu.unable.get(method)) is not None:
         raise unable.error(f"{method}: ")
     refused = backend.refuses_checkpoint(host, request.environment)
