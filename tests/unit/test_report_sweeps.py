@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from textwrap import indent
 from xml.etree import ElementTree
 
@@ -15,9 +16,10 @@ from nearmetal.analysis import analyse
 from nearmetal.api.catalog import catalog
 from nearmetal.lifecycle import CopyRound, convergence
 from nearmetal.model.change import replace
+from nearmetal.model.keys import key_or, quantity
 from nearmetal.model.record import JsonValue, TrialRecord
 from nearmetal.model.result import Cell, Interval
-from nearmetal.model.study import Better, Study
+from nearmetal.model.study import Better, EventSubject, Study, SubjectFacts
 from nearmetal.model.sweep import sweeps
 from nearmetal.plan import make_plan
 from nearmetal.report.charts.chart import FILE, Chart
@@ -29,10 +31,17 @@ from nearmetal.report.forms.summary import summary_text
 from nearmetal.report.page.document import Context, page_html
 from nearmetal.report.record_index import RecordIndex
 from nearmetal.report.sheet import markdown_of, text_of
-from nearmetal.report.tables.events.sweeps import convergence_lines, convergence_sentences, held, sweeps_json
+from nearmetal.report.tables.events.sweeps import (
+    at_text,
+    convergence_lines,
+    convergence_sentences,
+    held,
+    sweeps_json,
+)
 from nearmetal.report.tables.swept import swept_leaf
 from nearmetal.study_file import load_text
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
+from nearmetal.units import Dimension
 
 STUDY = """\
 name: swept
@@ -116,6 +125,19 @@ def test_workloads_of_a_matrix_are_one_sweep_with_its_keys() -> None:
     assert (found.name, found.keys, len(found.workloads)) == ("moved", ("memory", "dirty_rate"), 6)
     assert found.at["moved-256MiB-0B_s"] == (256 * MIB, math.inf)
     assert held(found, "moved-256MiB-0B_s", "memory") == "dirty rate full speed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paused(EventSubject):
+    pause: float = key_or(0.0, quantity(Dimension.TIME, 0, 10), "ending: how long it pauses", "20 ms")
+
+
+def test_quantities_of_any_subject_can_be_swept() -> None:
+    facts = SubjectFacts(name="ending", metrics=("ending",), workload=Paused)
+    events = tuple(Paused(name=f"e-{n}", facts=facts, pause=n / 1000) for n in (10, 20))
+    (found,) = sweeps(replace(study(), workloads=events))
+    assert (found.keys, found.at) == (("pause",), {"e-10": (0.01,), "e-20": (0.02,)})
+    assert at_text(found.axis("pause"), 0.02) == "20 ms"
 
 
 def test_a_curve_for_each_metric_over_each_key_with_every_environment_once() -> None:

@@ -35,7 +35,7 @@ class ValueType:
     write: converts a value to text; `read` converts this text back to the same value.
     plain: whether that text needs no quotes in YAML.
     words: all accepted texts, if the set is fixed.
-    unit: whether the text has a unit.
+    dimension: dimension of a quantity, whose text has a unit; None for other values.
     """
 
     read: Callable[[object], Any]
@@ -43,7 +43,7 @@ class ValueType:
     write: Callable[[Any], str] = str
     plain: bool = True
     words: tuple[str, ...] = ()
-    unit: bool = False
+    dimension: Dimension | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +113,7 @@ class Key:
     written_before: the field before which it is written, if the order of the file differs from that of the
         fields.
     single: for a list, the key that may give its only value instead; the list is empty without both.
+    unlimited: the value of a quantity that means no limit, and words for it; None if there is no such value.
     """
 
     kind: KeyKind
@@ -126,6 +127,7 @@ class Key:
     written: bool = True
     written_before: str = ""
     single: Key | None = None
+    unlimited: tuple[float, str] | None = None
 
 
 def key(kind: KeyKind, doc: str, *examples: Any, **more: Any) -> dict[str, Key]:
@@ -273,7 +275,7 @@ def quantity(dimension: Dimension, low: float, high: float, *, open_ends: bool =
     def write(value: float) -> str:
         return exact(value, dimension)
 
-    return ValueType(read, {"type": "string", "pattern": pattern(dimension)}, write, unit=True)
+    return ValueType(read, {"type": "string", "pattern": pattern(dimension)}, write, dimension=dimension)
 
 
 def number(value: object, low: float = -math.inf, high: float = math.inf) -> float:

@@ -7,15 +7,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..units import BASE, Dimension
 from .change import replace
+from .keys import ValueType, keys_of
 from .study import Study
 from .workloads import Workload
-from .workloads.event import EventSubject
+from .workloads.event import EventSubject, own_keys
 from .workloads.kernel import KernelWorkload
 from .workloads.programs import ApplicationWorkload
 
-_OF_EVENTS = ("memory", "working_set", "dirty_rate", "bandwidth", "downtime_limit")
-"""Keys of an event whose values may be the axis of a curve."""
 LEAST_NUMBERS = 2
 """Fewest numbers of ranks that make a curve."""
 LEAST_POINTS = 3
@@ -31,6 +31,36 @@ def numbered(metric: str) -> tuple[str, int] | None:
     return None if match is None else (match["stem"], int(match["at"]))
 
 
+_SIZES = ("bytes", "block", "size")
+"""Parameters of kernels and applications that are sizes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """What the values of a swept key mean.
+
+    unit: their base unit; '' for plain numbers.
+    unlimited: the value that means no limit, and words for it; None if there is no such value.
+    """
+
+    unit: str = ""
+    unlimited: tuple[float, str] | None = None
+
+    def at(self, value: float) -> float:
+        """Return the place of a value on the axis; infinite for no limit."""
+        return math.inf if self.unlimited is not None and value == self.unlimited[0] else float(value)
+
+
+def _axes_of(event: EventSubject) -> dict[str, Axis]:
+    """Return the axes that its own quantities may have, by name of the field."""
+    own = own_keys(type(event))
+    return {
+        f.name: Axis(unit=BASE[key.kind.dimension], unlimited=key.unlimited)
+        for f, key in keys_of(type(event))
+        if f.name in own and isinstance(key.kind, ValueType) and key.kind.dimension is not None
+    }
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     """Workloads that differ only in some numbers.
@@ -38,13 +68,20 @@ class Sweep:
     name: the parts between hyphens that the names of all workloads share; without shared parts, the name of
         the kernel, application or event. If another sweep has this name, the name of the first workload.
     keys: names of the numbers in which the workloads differ.
-    at: by name of a workload, its values of `keys`, in this order. A dirty rate without a limit is infinite.
+    at: by name of a workload, its values of `keys`, in this order; see Axis.at().
     """
 
     name: str
     workloads: tuple[Workload, ...]
     keys: tuple[str, ...]
     at: Mapping[str, tuple[float, ...]]
+
+    def axis(self, key: str) -> Axis:
+        """Return what the values of one of the keys mean."""
+        first = self.workloads[0]
+        if isinstance(first, EventSubject):
+            return _axes_of(first)[key]
+        return Axis(unit=BASE[Dimension.SIZE] if key in _SIZES else "")
 
     @property
     def least(self) -> int:
@@ -105,11 +142,9 @@ def _numbers(w: Workload) -> tuple[str, Mapping[str, float]]:
     The numbers are empty for workloads that cannot be part of a sweep."""
     match w:
         case EventSubject():
-            keys = [key for key in _OF_EVENTS if hasattr(w, key)]
-            own = {key: float(v) for key in keys if (v := getattr(w, key)) is not None}
-            if own.get("dirty_rate") == 0:
-                own["dirty_rate"] = math.inf
-            return repr(replace(w, name="", **dict.fromkeys(keys))), own
+            axes = _axes_of(w)
+            own = {key: axis.at(v) for key, axis in axes.items() if (v := getattr(w, key)) is not None}
+            return repr(replace(w, name="", **dict.fromkeys(axes))), own
         case KernelWorkload() | ApplicationWorkload():
             own = {k: float(v) for k, v in w.params.items() if type(v) in (int, float) and float(v) > 0}
             others = {k: v for k, v in sorted(w.params.items()) if k not in own}

@@ -111,6 +111,7 @@ class LifecycleSubject(EventSubject):
         "checkpoint, migrate: 4 KiB for each page that load dirty writes to; 0 B/s: as fast as it can;"
         f" {_DIRTY_RATE} if omitted",
         "64 MiB/s",
+        unlimited=(0.0, "full speed"),
     )
     time_limit: float | None = key_or(
         None,

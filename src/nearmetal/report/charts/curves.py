@@ -13,7 +13,7 @@ from ...model.result import Cell, Interval
 from ...model.study import Better, Study
 from ...model.sweep import LEAST_POINTS, numbered
 from ...units import show
-from ..tables.events.sweeps import SweptMetric, at_text, axis, swept_metrics
+from ..tables.events.sweeps import SweptMetric, at_text, swept_metrics, title
 from ..text import one_line
 from .chart import LinesFigure, Panel, emulation_sentences
 
@@ -145,9 +145,9 @@ def swept_figures(study: Study, cells: Sequence[Cell]) -> tuple[LinesFigure, ...
 def _swept(lines: Sequence[SweptMetric]) -> LinesFigure:
     first = lines[0]
     name, metric = one_line(first.sweep.name), one_line(first.metric)
-    over = axis(first.key)[0]
+    over = title(first.key)
     names = _short_names([side for line in lines for side in line.points])
-    text: Callable[[float], str] = partial(at_text, first.key)
+    text: Callable[[float], str] = partial(at_text, first.sweep.axis(first.key))
     return LinesFigure(
         name=f"curve-{first.sweep.name}-{first.metric}-{first.key}",
         title=f"{name}: {metric} over {over}",

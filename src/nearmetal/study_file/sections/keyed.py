@@ -149,7 +149,7 @@ def _field(f: dataclasses.Field[Any], key: Key) -> tuple[Any, Any]:
     if f.default is dataclasses.MISSING:
         return annotation, Field(**more)
     words = key.usual
-    if words is None and isinstance(key.kind, ValueType) and key.kind.unit and f.default is not None:
+    if words is None and isinstance(key.kind, ValueType) and key.kind.dimension and f.default is not None:
         words = key.kind.write(f.default)
     if words is not None:
         more["json_schema_extra"] = {"default": words}

@@ -12,41 +12,32 @@ from ....lifecycle import CopyRound, Method, convergence
 from ....model.record import JsonValue
 from ....model.result import Cell, Interval
 from ....model.study import Arm, Study
-from ....model.sweep import Sweep, sweeps
+from ....model.sweep import Axis, Sweep, sweeps
 from ....records.json_files import finite
 from ....units import show
 from ...record_index import RecordIndex
 from ...text import one_line, plural
 
-_UNITS: Mapping[str, str] = {
-    **dict.fromkeys(("memory", "working_set", "bytes", "block", "size"), "B"),
-    **dict.fromkeys(("dirty_rate", "bandwidth"), "B/s"),
-    "downtime_limit": "s",
-}
-"""Base units of swept keys; all others are plain numbers."""
-FULL_SPEED = "full speed"
+
+def title(key: str) -> str:
+    """Return the name of a swept key for people, such as 'dirty rate'."""
+    return key.replace("_", " ")
 
 
-def axis(key: str) -> tuple[str, str]:
-    """Return the name of a swept key for people, such as 'dirty rate', and its base unit; '' for none."""
-    return key.replace("_", " "), _UNITS.get(key, "")
-
-
-def at_text(key: str, at: float) -> str:
+def at_text(axis: Axis, at: float) -> str:
     """Return a value of a swept key as text: '128 MiB', or 'full speed' for a dirty rate without a limit."""
-    if math.isinf(at):
-        return FULL_SPEED
-    unit = axis(key)[1]
-    if not unit:
+    if axis.unlimited is not None and math.isinf(at):
+        return axis.unlimited[1]
+    if not axis.unit:
         return f"{at:,.0f}" if at.is_integer() else f"{at:g}"
-    number, _, scaled = show(at, unit, binary=unit != "s").partition(" ")
+    number, _, scaled = show(at, axis.unit, binary=axis.unit != "s").partition(" ")
     return f"{float(number):g} {scaled}"
 
 
 def held(sweep: Sweep, workload: str, but: str) -> str:
     """Return the values that a workload of a sweep has for all keys except `but`, as text."""
     pairs = zip(sweep.keys, sweep.at[workload], strict=True)
-    return ", ".join(f"{axis(k)[0]} {at_text(k, v)}" for k, v in pairs if k != but)
+    return ", ".join(f"{title(k)} {at_text(sweep.axis(k), v)}" for k, v in pairs if k != but)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,10 +131,10 @@ class ConvergenceLine:
         number = self.sweep.keys.index(self.key)
         well = [p for p in self.points if p.alone == p.moves]
         badly = [p for p in self.points if p.alone < p.moves]
-        what = axis(self.key)[0]
+        what, axis = title(self.key), self.sweep.axis(self.key)
 
         def text(p: ConvergencePoint) -> str:
-            return f"{what} {at_text(self.key, p.at[number])}"
+            return f"{what} {at_text(axis, p.at[number])}"
 
         if not badly:
             last = self.points[-1]
@@ -243,7 +234,7 @@ def _curve_json(line: SweptMetric) -> JsonValue:
         "metric": line.metric,
         "unit": line.unit,
         "over": line.key,
-        "over_unit": axis(line.key)[1],
+        "over_unit": line.sweep.axis(line.key).unit,
         "held": line.held,
         "n": min(c.n for c in line.cells),
         "points": points,
