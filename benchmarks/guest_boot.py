@@ -26,12 +26,12 @@ from nearmetal.environments.guests.initramfs import initramfs
 from nearmetal.environments.libvirt.backend import Libvirt
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.host import LocalHost, Process
-from nearmetal.host.runtime import scratch_directory
+from nearmetal.host.runtime import cache_directory, scratch_directory
 from nearmetal.images import require_image
 from nearmetal.model.environments.guest import MIB, GuestSettings, StartFrom
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.bases import KERNEL_IMAGE, kernel_of
-from nearmetal.node.machine import cache_directory, image_store, prepare_machine
+from nearmetal.node.machine import image_store, prepare_machine
 from nearmetal.node.progress import Silent
 
 IDLE = 8

@@ -29,9 +29,10 @@ from benchmarks.paired import interleaved, interval, ratio, shown
 from nearmetal.environments import Tools
 from nearmetal.host import LocalHost
 from nearmetal.host.facts.provenance import cpu_summary, provenance
+from nearmetal.host.runtime import cache_directory
 from nearmetal.model.result import Interval
 from nearmetal.model.study import KernelWorkload
-from nearmetal.node.machine import Machine, cache_directory, prepare_machine
+from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import Silent
 from nearmetal.study_file.workloads.npb import Benchmark, NasProgram, Size, find_program, npb_command
 from nearmetal.workloads.build import build_tools, compiler_flags

@@ -22,7 +22,8 @@ from pathlib import Path
 from nearmetal.environments.instance import CONTROLLERS
 from nearmetal.errors import UnavailableError
 from nearmetal.host import LocalHost, MissingValue, cgroups
-from nearmetal.node.machine import cache_directory, new_label
+from nearmetal.host.runtime import cache_directory
+from nearmetal.node.machine import new_label
 from nearmetal.samplers import Sampler
 from nearmetal.workloads.build import build_tools
 

@@ -36,9 +36,8 @@ from nearmetal.environments.containers.wrapped import Wrapped, all_binds
 from nearmetal.environments.program import FirstReport, end_payload, first_report, read_pid, running
 from nearmetal.environments.registry import get_backend
 from nearmetal.host import LocalHost, cgroups
-from nearmetal.host.runtime import scratch_directory, short_directory
+from nearmetal.host.runtime import cache_directory, scratch_directory, short_directory
 from nearmetal.model.study import Attachment, Environment
-from nearmetal.node.machine import cache_directory
 from nearmetal.node.progress import Silent
 from nearmetal.workloads.build import build_tools
 

@@ -44,7 +44,7 @@ class Ending(Subject):
 
     @classmethod
     def unable(cls, workload: EndingWorkload, backend: Backend) -> str | None:
-        return "it runs commands more slowly on purpose" if backend.name == "handicap" else None
+        return "it runs commands more slowly on purpose" if backend.capabilities.plants_work else None
 
     @classmethod
     def cost(cls, workloads: Sequence[EndingWorkload], arm: Arm, design: Design) -> Cost:

@@ -69,7 +69,7 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxIn
         )
     prefix = wrapped(host)
     # What a step makes is removed on leaving, also if a later step fails: first the groups, then the process.
-    with control_groups(request, {"cpuacct", "memory"}) as groups:
+    with control_groups(request, {"cpuacct", "memory", "blkio"}) as groups:
         spawning = time.monotonic_ns()
         launched = host.launch(
             [*prefix, "--", tools / "nm-init", "--first-fd", str(REPORT_FD), "--label", request.label],

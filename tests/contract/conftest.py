@@ -14,7 +14,7 @@ from tests.contract.not_here import not_here
 
 from nearmetal.environments import Tools
 from nearmetal.host import LocalHost
-from nearmetal.node.machine import cache_directory
+from nearmetal.host.runtime import cache_directory
 from nearmetal.workloads.build import build_tools
 
 TOOLS = "NEARMETAL_TEST_TOOLS"

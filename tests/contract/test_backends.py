@@ -170,8 +170,7 @@ def test_a_command_hands_back_its_output_and_its_end(rig: Rig) -> None:
         assert run(instance, "sh", "-c", "kill -KILL $$").returncode in KILLED
         missing = run(instance, "no-such-program")
         assert missing.returncode == 127
-        error = str(find_error_line(missing.stderr))
-        assert error == "nm-box: exec: No such file or directory (no-such-program)"
+        assert "no-such-program" in missing.stderr and "No such file or directory" in missing.stderr
 
 
 @pytest.mark.core
@@ -245,12 +244,27 @@ def small_tree(at: Path) -> Path:
     return at
 
 
+@contextmanager
+def with_image(rig: Rig, asked: InstanceRequest) -> Iterator[Instance | None]:
+    """An instance of an image; None if a backend of another package refuses images, and names the remedy."""
+    starting = rig.backend.start(HOST, rig.tools, replace(asked, user_namespace=rig.user_namespace))
+    with ExitStack() as stack:
+        instance = None
+        try:
+            instance = stack.enter_context(starting)
+        except UnavailableError as e:
+            assert not type(rig.backend).__module__.startswith("nearmetal.") and e.remedy
+        yield instance
+
+
 def test_an_image_is_the_root_and_is_never_written_to(rig: Rig, tmp_path: Path) -> None:
     tree = small_tree(tmp_path / "tree")
     before = tree_digest(tree)
     asked = rig.request("a", replace(rig.environment(), image="small"), tree=tree, binds=(tmp_path / "bind",))
     (tmp_path / "bind").mkdir()
-    with rig.backend.start(HOST, rig.tools, replace(asked, user_namespace=rig.user_namespace)) as instance:
+    with with_image(rig, asked) as instance:
+        if instance is None:
+            return
         assert out(instance, "/bin/cat", "/etc/os-release") == "ID=small"
         assert out(instance, "/bin/sh", "-c", "echo new >/etc/new && cat /etc/new") == "new"
         assert run(instance, "/bin/sh", "-c", f"echo inside >{tmp_path}/bind/seen").ok
@@ -279,9 +293,9 @@ def test_links_of_an_image_lead_nowhere_else(rig: Rig, tmp_path: Path) -> None:
     (tree / str(tmp_path)[1:]).mkdir(parents=True)
     (tree / str(tmp_path)[1:] / "linked").symlink_to(outside)
     asked = rig.request("a", replace(rig.environment(), image="small"), tree=tree, binds=(bind,))
-    start = rig.backend.start(HOST, rig.tools, replace(asked, user_namespace=rig.user_namespace))
-    with suppress(RunError), start as instance:
-        run(instance, "/bin/sh", "-c", f"echo inside >{bind}/seen")
+    with suppress(RunError), with_image(rig, asked) as instance:
+        if instance is not None:
+            run(instance, "/bin/sh", "-c", f"echo inside >{bind}/seen")
     assert list(outside.iterdir()) == []
 
 

@@ -16,10 +16,10 @@ from nearmetal.environments.registry import get_backend
 from nearmetal.host import LocalHost
 from nearmetal.host.counters.files import CounterFiles, cgroup_paths
 from nearmetal.host.counters.sources import GroupSource
+from nearmetal.host.runtime import cache_directory
 from nearmetal.meters.inside import InsideCounters, offered_events
 from nearmetal.model.scope import Scope
 from nearmetal.model.study import Attachment, Environment, Limits
-from nearmetal.node.machine import cache_directory
 from nearmetal.samplers import Sampler, costs_in
 from nearmetal.workloads.build import build_tools
 from nearmetal.workloads.protocol import EVENTS, RankReport, SliceLine, parse_line, parse_report

@@ -19,9 +19,9 @@ from tests.patience import PATIENCE, one_fits
 from nearmetal.errors import TrialFailedError
 from nearmetal.host import Completed, LocalHost
 from nearmetal.host.facts.provenance import cpu_flags
+from nearmetal.host.runtime import cache_directory
 from nearmetal.model.record import Status
 from nearmetal.model.study import KernelWorkload, Transport
-from nearmetal.node.machine import cache_directory
 from nearmetal.subjects.launches.profiles import read_profiles
 from nearmetal.workloads.build import build_tools, compiler_flags
 from nearmetal.workloads.kernels.registry import argument, kernel, kernel_names, parameters, rows

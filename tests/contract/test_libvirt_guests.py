@@ -33,12 +33,11 @@ from nearmetal.environments.libvirt.xml import DomainPlan, domain_xml
 from nearmetal.environments.qemu.argv import GuestPlan, QemuDisk, Sockets
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host.processes import labelled as processes
-from nearmetal.host.runtime import scratch_directory
+from nearmetal.host.runtime import cache_directory, scratch_directory
 from nearmetal.model.environments.guest import MIB, Accelerator, DiskFormat, GuestSettings
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.network.plan import NetworkRequest
-from nearmetal.node.machine import cache_directory
 
 pytestmark = [
     pytest.mark.more,

@@ -25,9 +25,8 @@ from nearmetal.environments.libvirt.settings import LibvirtSettings
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host.leftovers import find, remove
 from nearmetal.host.processes import labelled as processes
-from nearmetal.host.runtime import scratch_directory
+from nearmetal.host.runtime import cache_directory, scratch_directory
 from nearmetal.lifecycle import Method, NotConvergedError
-from nearmetal.node.machine import cache_directory
 
 pytestmark = [pytest.mark.apart, pytest.mark.beside, *NEEDED]
 

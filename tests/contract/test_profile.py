@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from nearmetal.host import Completed, LocalHost
+from nearmetal.host.runtime import cache_directory
 from nearmetal.model.workloads.profile import PeerProfile
-from nearmetal.node.machine import cache_directory
 from nearmetal.samplers.profile import LaunchProfile, LevelProfile, parse_profile
 from nearmetal.subjects.launches.profiles import read_profiles
 from nearmetal.workloads.build import build_tools

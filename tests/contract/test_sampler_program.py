@@ -13,8 +13,8 @@ from tests.samples import read_samples
 
 from nearmetal.host import LocalHost
 from nearmetal.host.counters.trial import local_scale
+from nearmetal.host.runtime import cache_directory
 from nearmetal.model.scope import GUEST, NODE, Scope
-from nearmetal.node.machine import cache_directory
 from nearmetal.samplers import GuestSampler, Header, Sampler, Stream, in_windows, read_sections
 from nearmetal.samplers.frames import raw_beside
 from nearmetal.workloads.build import build_tools

@@ -16,13 +16,13 @@ from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.host import LocalHost
 from nearmetal.host.leftovers import find, remove
 from nearmetal.host.processes import labelled as processes
-from nearmetal.host.runtime import scratch_directory
+from nearmetal.host.runtime import cache_directory, scratch_directory
 from nearmetal.images import builtin_definition
 from nearmetal.images.build import build
 from nearmetal.lifecycle import Method, Phase
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.criu import IMAGE, find_criu
-from nearmetal.node.machine import cache_directory, image_store
+from nearmetal.node.machine import image_store
 from nearmetal.subjects.events.checkpoint_event import CheckpointEvent
 from nearmetal.subjects.events.pace import ignore
 from nearmetal.workloads.build import build_tools

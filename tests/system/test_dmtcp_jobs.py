@@ -20,9 +20,9 @@ from nearmetal.environments.native import Native
 from nearmetal.errors import TrialFailedError
 from nearmetal.host.leftovers import find
 from nearmetal.host.processes import labelled as processes
+from nearmetal.host.runtime import cache_directory
 from nearmetal.lifecycle import Phase
 from nearmetal.model.study import Attachment, Environment, Mpi
-from nearmetal.node.machine import cache_directory
 from nearmetal.subjects.events.dmtcp_jobs import RestartEvent
 from nearmetal.subjects.events.verified import Restored, VerifiedProgram
 from nearmetal.workloads.build import build_tools

@@ -13,6 +13,7 @@ from pathlib import Path
 from ..errors import RunError, UnavailableError
 from ..host import REPORT_FD, Host, Launched, MissingValue, cgroups
 from ..host.processes import labelled as processes
+from ..host.runtime import rebuild_remedy
 from ..model.environments.image import HOST
 from ..model.study import Limits
 from .contract import InstanceRequest, Tools, Unavailable
@@ -343,7 +344,7 @@ def missing_tools(host: Host, tools: Tools) -> Unavailable | None:
         if host.which(tools / name) is None:
             return Unavailable(
                 reason=f"{tools / name} is missing",
-                remedy="remove the cache, ~/.cache/nearmetal, to have it built again",
+                remedy=rebuild_remedy(),
             )
     return None
 

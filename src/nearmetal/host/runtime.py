@@ -31,6 +31,16 @@ def user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
+def cache_directory() -> Path:
+    """Return the directory where nearmetal keeps what it can make again, such as compiled programs."""
+    return user_cache() / "nearmetal"
+
+
+def rebuild_remedy() -> str:
+    """Return the remedy for a compiled program that is missing, or does not run."""
+    return f"remove the cache, {cache_directory()}, to have it built again"
+
+
 def user_state() -> Path:
     """Return the directory for data of this user that must not be lost: $XDG_STATE_HOME, else
     ~/.local/state."""

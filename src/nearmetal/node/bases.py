@@ -23,6 +23,7 @@ from ..environments.guests.needs import (
 )
 from ..errors import UnavailableError
 from ..host import Host
+from ..host.runtime import cache_directory
 from ..images import Image, in_use, require_image
 from ..images.forms import Form, in_form
 from ..model.environments.guest import GuestSettings, Nic
@@ -30,7 +31,7 @@ from ..model.environments.image import ImageDefinition
 from ..model.record import JsonValue
 from ..model.study import Environment, Mode, Study
 from .host_suite import root_of_own_suite
-from .machine import Machine, cache_directory, image_store
+from .machine import Machine, image_store
 from .progress import Progress
 from .software import Software
 

@@ -12,7 +12,7 @@ from ..errors import UnavailableError
 from ..host import Host
 from ..host.facts.provenance import cpu_flags, llc_bytes, memory_bytes
 from ..host.facts.topology import topology
-from ..host.runtime import user_cache
+from ..host.runtime import cache_directory
 from ..images import ImageStore
 from ..launchers import InstalledMpi, find_mpi
 from ..model.study import Mpi
@@ -66,11 +66,6 @@ class Machine:
     cpus: tuple[int, ...]
     cores: int
     hardware: Hardware
-
-
-def cache_directory() -> Path:
-    """Return the directory of compiled tools: $XDG_CACHE_HOME/nearmetal, or else ~/.cache/nearmetal."""
-    return user_cache() / "nearmetal"
 
 
 def image_store() -> ImageStore:

@@ -13,13 +13,14 @@ from ..environments import Instance, InstanceRequest, Tools
 from ..environments.tree import in_tree
 from ..errors import UnavailableError
 from ..host import Completed, Host
+from ..host.runtime import cache_directory
 from ..images import Image, in_use, require_image
 from ..launchers import MPI_PACKAGES, InstalledMpi, mpi_of_compiler, programs_of
 from ..model.environments.image import HOST
 from ..model.record import JsonValue
 from ..model.study import Environment, Mpi, Study
 from ..workloads.build import BuiltTools, build_tools_in
-from .machine import Machine, cache_directory, image_store
+from .machine import Machine, image_store
 from .progress import Progress
 from .survey.programs import find_on, require_programs, runs_mpi
 

@@ -17,7 +17,7 @@ import msgspec
 from ..errors import RecordsError
 from ..host import Host
 from ..host.facts.provenance import cpu_model
-from ..host.runtime import user_cache
+from ..host.runtime import cache_directory
 from ..model.design import LEAST_SLICES
 from ..model.environments.guest import Accelerator, GuestSettings
 from ..model.record import TrialRecord, slice_phase
@@ -147,4 +147,4 @@ def _file(study: Study, host: Host) -> Path:
         (design.margin, design.confidence, design.target_width, design.min_blocks, design.primary),
     )
     digest = hashlib.sha256(repr(about).encode()).hexdigest()
-    return user_cache() / "nearmetal" / "costs" / f"{digest}.json"
+    return cache_directory() / "costs" / f"{digest}.json"

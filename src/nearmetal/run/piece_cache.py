@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ..analysis.fold.pieces import FoldRequest, Piece
-from ..host.runtime import user_cache
+from ..host.runtime import cache_directory
 
 MOST_BYTES = 1 << 30
 """Largest size of the cache. The pieces that were used least recently are removed."""
@@ -101,9 +101,7 @@ def piece_cache(request: FoldRequest) -> PieceCache:
     """Return the stored pieces of a request that this version of the program can use."""
     quantiles = sorted((workload, sorted(metrics)) for workload, metrics in request.quantiles.items())
     rest = (request.comparisons, request.seed, request.detail)
-    return PieceCache(
-        directory=user_cache() / "nearmetal" / "folded", request=f"{_version()} {quantiles!r} {rest!r}"
-    )
+    return PieceCache(directory=cache_directory() / "folded", request=f"{_version()} {quantiles!r} {rest!r}")
 
 
 @cache

@@ -109,7 +109,7 @@ def _preferred(files: SeriesFiles, backend: str | None) -> Mapping[str, tuple[st
     if not files.head.narrow.backends:
         raise UsageError(
             f"--backend: the series {files.head.name} has no list of backends to replace",
-            remedy="write narrow: {backends: {lxc: [lxc, namespaces]}} into its series file",
+            remedy=f"write narrow: {{backends: {{{backend}: [{backend}]}}}} into its series file",
         )
     return dict.fromkeys(files.head.narrow.backends, (backend,))
 
@@ -143,7 +143,7 @@ def _substitute(
         backend=None,
         reason="; ".join(f"{other} does not work here: {why.reason}" for other, why in refused),
         remedy="; or ".join(f"for {other}: {why.remedy}" for other, why in refused)
-        + "; or another backend, such as --backend namespaces",
+        + "; or another backend, by --backend",
     )
 
 

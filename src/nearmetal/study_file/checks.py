@@ -109,10 +109,11 @@ def check_real_nodes(
         at: Path = ("environments", key)
         what = ""
         if not usable_on_machines(section):
-            bare = alternatives(backends_that(lambda c: c.stands_inside))
+            bare = alternatives(backends_that(lambda c: c.bare))
+            enclosed = alternatives(backends_that(lambda c: c.stands_inside))
             what = (
-                f"has image: host, and backend native with attachment: host, or "
-                f"{bare} with attachment: host, {', '.join(BETWEEN_MACHINES)}"
+                f"has image: host, and backend {bare} with attachment: host, or "
+                f"{enclosed} with attachment: host, {', '.join(BETWEEN_MACHINES)}"
             )
         elif unknown := sorted(set(section.network.requested()) - set(NETWORK_OF_MACHINES)):
             only = f"on machines, a network has {', '.join(NETWORK_OF_MACHINES)} only, not {unknown[0]}"

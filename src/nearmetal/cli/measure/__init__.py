@@ -1,1 +1,1 @@
-"""Commands that measure. They parse and print; run does the work."""
+"""Commands that measure. They parse and print; api does the work."""

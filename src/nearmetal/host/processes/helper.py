@@ -17,6 +17,7 @@ from pathlib import Path, PurePath
 
 from ...errors import RunError
 from ..base import REPORT_FD, Launched
+from ..runtime import rebuild_remedy
 from .failure import describe_failure
 from .labelled import kill_group
 
@@ -93,7 +94,7 @@ def launch_helper(
         except OSError as e:
             raise RunError(
                 f"{argv[0]}: {e.strerror}",
-                remedy="remove the cache, ~/.cache/nearmetal, to have it built again",
+                remedy=rebuild_remedy(),
             ) from e
         finally:
             os.close(writer)

@@ -105,7 +105,7 @@ def _verify_shared(arm: Arm, instance: Instance) -> None:
             raise UnavailableError(
                 f"environment {arm.environment.name}: {arm.environment.backend} gave {instance.hostname} "
                 f"a namespace of its own ({kind.value})",
-                remedy="take share out of the environment, or use the backend namespaces as root",
+                remedy="take share out of the environment, or use another backend",
             )
 
 

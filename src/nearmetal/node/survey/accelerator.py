@@ -13,11 +13,12 @@ from ...environments.registry import get_backend
 from ...errors import UnavailableError
 from ...host import Host
 from ...host.facts.provenance import cpu_flags
+from ...host.runtime import cache_directory
 from ...lifecycle import Method
 from ...model.environments.guest import Accelerator, GuestSettings
 from ...model.study import Environment, Study
 from ...workloads.build import FLAGS, build_tools, compiler_flags
-from ..machine import Machine, cache_directory
+from ..machine import Machine
 from ..progress import Progress
 from .emulation import with_emulation
 

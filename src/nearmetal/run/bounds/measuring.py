@@ -16,6 +16,7 @@ from pathlib import Path
 from ...errors import NearmetalError
 from ...host import MissingValue
 from ...host.facts.provenance import BOOT_ID
+from ...host.runtime import cache_directory
 from ...model.roof import (
     DGEMM,
     DISK_READ,
@@ -28,7 +29,7 @@ from ...model.roof import (
     roof_record,
 )
 from ...model.study import Better, Transport
-from ...node.machine import Machine, cache_directory
+from ...node.machine import Machine
 from ...node.node import Node
 from ...node.progress import Progress
 from ...records.disk import write_file
