@@ -16,7 +16,7 @@ from nearmetal.environments import Tools
 from nearmetal.environments.cpuid import hypervisors
 from nearmetal.environments.xen import backend as xen_backend
 from nearmetal.environments.xen.backend import Xen
-from nearmetal.model.environments.guest import GuestSettings
+from nearmetal.model.environments.guest import GuestSettings, labels_emulator
 from nearmetal.model.environments.placement import NodeKind
 from nearmetal.model.study import Arm, Attachment, Environment, Placement
 from nearmetal.node.progress import Silent
@@ -186,3 +186,17 @@ def test_ranks_have_as_long_to_start_as_the_slowest_guest_to_boot() -> None:
 
     assert limit(None) == limit(None, GuestSettings(boot_timeout=20)) == READY_LIMIT
     assert limit(None, GuestSettings(boot_timeout=240), GuestSettings(boot_timeout=20)) == 240
+
+
+@pytest.mark.parametrize(
+    ("label", "emulated"),
+    [
+        ("TCG, no KVM: /dev/kvm is missing", True),
+        ("TCG: QEMU Standard PC (Q35)", True),
+        (IN_XEN, True),
+        ("Xen in a virtual machine: KVM, TCG Systems Model 3", False),
+        ("", False),
+    ],
+)
+def test_the_name_of_a_machine_is_no_emulator(label: str, emulated: bool) -> None:
+    assert labels_emulator(label) is emulated

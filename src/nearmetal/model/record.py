@@ -206,6 +206,15 @@ GROUP_PHASE = "group"
 the end of the last instance."""
 
 
+START = "start."
+"""Prefix of a phase that is a step of a start; see start_phase()."""
+
+
+def start_phase(step: str) -> str:
+    """Return the name of the phase for a step of the start of a trial's last instance."""
+    return f"{START}{step}"
+
+
 def slice_phase(workload: str) -> str:
     """Return the name of the phase that contains the mean duration of a slice, from its token to the next
     token."""

@@ -183,5 +183,5 @@ EMULATOR = "TCG"
 
 def labels_emulator(label: str) -> bool:
     """Return whether an environment with this label (Environment.emulation) is emulated. If not, its
-    hypervisor runs in a virtual machine."""
-    return EMULATOR in label
+    hypervisor runs in a virtual machine. The name of the machine, after the colon, does not count."""
+    return EMULATOR in label.partition(":")[0].replace(",", "").split()

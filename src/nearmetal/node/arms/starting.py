@@ -25,6 +25,7 @@ from ...host.namespaces import same_namespace
 from ...host.runtime import scratch_directory
 from ...model.environments.guest import GuestSettings
 from ...model.environments.network import Seat
+from ...model.record import start_phase
 from ...model.study import Arm, Attachment, Environment, Starts
 from ..inner_networks import joined_in
 from ..storage import bound, make_inside, volumes
@@ -74,8 +75,8 @@ def started_instances(
             if arm.environment.movable and isinstance(backend, EnablesMoves):
                 backend.enable_moves(instance)
         if group.has_first_process:
-            trial.found.phases |= {f"start.{k}": v for k, v in group.instances[-1].phases.items()}
-            trial.found.phases |= {f"start.instance.{i}": v for i, v in enumerate(group.seconds)}
+            trial.found.phases |= {start_phase(k): v for k, v in group.instances[-1].phases.items()}
+            trial.found.phases |= {start_phase(f"instance.{i}"): v for i, v in enumerate(group.seconds)}
         yield group, own_volumes
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median, stdev
 
 from ....model.papers.published import Published, PublishedFigure, Quantity
-from ....model.record import STEP, JsonValue, TrialRecord, section
+from ....model.record import START, STEP, JsonValue, TrialRecord, section
 from ....model.study import Study
 from ....published import paper_keys, published
 from ....study_file.environments.backends import capabilities_of
@@ -18,7 +18,6 @@ from ..cells import side
 
 HEADS = ("s", "minimum", "median", "maximum", "mean", "standard deviation", "n")
 WHOLE, FIRST_COMMAND, READY = "first_instruction", "first_command", "agent"
-_START = "start."
 _STEPS = {
     "prepare": "until the hypervisor was called",
     "program": "program of the hypervisor",
@@ -93,7 +92,7 @@ def steps_of(trials: Sequence[TrialRecord]) -> dict[str, list[float]]:
     """
     out: dict[str, list[float]] = {}
     for t in trials:
-        steps = {k.removeprefix(_START): v for k, v in t.phases.items() if k.startswith(_START)}
+        steps = {k.removeprefix(START): v for k, v in t.phases.items() if k.startswith(START)}
         row = next((r for r in t.rows if r.metric == "start" and READY in _parts(r.parts)), None)
         if row is not None:
             for name, values in {**_parts(row.parts), WHOLE: row.values}.items():
