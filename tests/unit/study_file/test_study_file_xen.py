@@ -81,8 +81,16 @@ def test_a_study_goes_round(xen: str, known: Catalog) -> None:
         ({"xen": "{bridge: a/b}"}, "9:19", "a/b"),
         ({"backend": "qemu"}, "9:5", "backend qemu is not Xen"),
         ({"image": "host"}, "6:12", "no image host"),
-        ({"guest": "{memory: 256 MiB, nic: e1000}"}, "8:30", "nic is of backend qemu"),
-        ({"guest": "{machine: q35}"}, "8:13", "machine is of backend qemu: write xen: type"),
+        (
+            {"guest": "{memory: 256 MiB, nic: e1000}"},
+            "8:30",
+            "its card is paravirtual; nic is for libvirt or qemu",
+        ),
+        (
+            {"guest": "{machine: q35}"},
+            "8:13",
+            "write xen: type; machine is for libvirt or qemu",
+        ),
         ({"attachment": "veth-bridge", "xen": "{bridge: br0}"}, "9:19", "gives it an interface already"),
         (
             {"attachment": "veth-bridge", "xen": "{dom0: {host: far}}"},

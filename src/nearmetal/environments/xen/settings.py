@@ -130,7 +130,7 @@ class XenSettings(BackendSettings):
         return (self.disk.path if self.disk.kind is XenDiskKind.BLOCK else f"/dev/{self.disk.path}",)
 
 
-_QEMU_ONLY = {
+NOT_OF_GUEST = {
     "accelerator": "the hypervisor runs every guest itself",
     "machine": "write xen: type",
     "cpu": "the hypervisor gives its own model",
@@ -144,7 +144,6 @@ _QEMU_ONLY = {
     "vfio": "no device is passed through",
     "start": "no start from a checkpoint is made for it",
 }
-NOT_OF_GUEST = {key: f"{key} is of backend qemu: {why}" for key, why in _QEMU_ONLY.items()}
 
 
 def settings_for(environment: Environment) -> XenSettings:

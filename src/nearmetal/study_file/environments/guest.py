@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ...model.environments.guest import MIB, GuestSettings
 from ...model.environments.image import HOST
+from ...model.keys import alternatives
 from ...model.study import Environment, StorageKind
 from ...units import Dimension, exact
 from ..problems import Path
@@ -39,7 +40,13 @@ def check_guest(section: Environment, found: Located) -> None:
             found.mistake(at, what)
     for key in sorted(own & can.not_of_guest.keys()):
         if not found.unread("guest"):
-            found.mistake(("guest", key), can.not_of_guest[key], key=True)
+            what = f"{can.not_of_guest[key]}; {key} is for {_takers(key)}"
+            found.mistake(("guest", key), what, key=True)
+
+
+def _takers(key: str) -> str:
+    """Return the names of the backends that support a key of `guest`."""
+    return alternatives(backends_that(lambda can: can.virtual and key not in can.not_of_guest))
 
 
 def _around(section: Environment) -> Mistakes:
