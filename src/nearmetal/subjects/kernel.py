@@ -17,8 +17,7 @@ from ..model.study import Arm, Design, KernelWorkload, Transport
 from ..node.arms.running_arm import RunningArm, RunningGuard
 from ..node.guests import carry_fifos, into_guests, out_of_guests, trouble
 from ..node.trial import Trial
-from ..workloads.kernels.contract import CLASSES
-from ..workloads.kernels.registry import argument, slice_work
+from ..workloads.kernels.registry import argument, kernel, slice_work
 from ..workloads.kernels.registry import rows as kernel_rows
 from ..workloads.protocol import SliceLine, VerifyLine
 from .contract import Cost, Subject, slowness
@@ -36,19 +35,6 @@ SLICE_OVER_LINKS, MESSAGES_OVER_LINKS, USUAL_RATE = 0.04, 0.05, 125e6
 verified run; rate of links, in B/s, at which and below which a verified run takes twice as long."""
 TIME_OUT = 0.2
 """Linux's minimum TCP retransmission timeout in seconds, for studies that set no other."""
-VERIFY = {
-    "cg": (0.02, 0.1, 0.3, 10.0, 30.0),
-    "ep": (0.02, 0.04, 0.3, 1.2, 5.0),
-    "ft": (0.02, 0.15, 2.0, 25.0, 110.0),
-    "is": (0.02, 0.1, 0.6, 2.5, 10.0),
-    "lu": (0.03, 0.5, 3.0, 14.0, 55.0),
-    "mg": (0.02, 0.05, 0.4, 2.0, 16.0),
-}
-"""Estimated seconds of one full verified run, by kernel, for each of CLASSES."""
-SLOW_VERIFICATION = (0.03, 0.5, 4.0, 18.0, 75.0)
-"""The same for kernels with classes that are not in VERIFY."""
-SHORT_VERIFICATION = 0.015
-"""Estimated seconds of one full verified run of a kernel without classes."""
 
 
 class KernelJob:
@@ -269,9 +255,7 @@ class Kernels(Subject):
 
 def _verification_seconds(workload: KernelWorkload, arm: Arm) -> float:
     """Return the estimated seconds of one full verified run on the placement of an arm, on bare metal."""
-    size, seconds = str(workload.params.get("class")), SHORT_VERIFICATION
-    if size in CLASSES:
-        seconds = VERIFY.get(workload.kernel, SLOW_VERIFICATION)[CLASSES.index(size)]
+    seconds = kernel(workload.kernel).verification_seconds(workload.params.get("class"))
     if not arm.placement.node.emulated:
         return seconds
     return seconds * (1 + min(1.0, USUAL_RATE / arm.placement.link.rate)) + MESSAGES_OVER_LINKS

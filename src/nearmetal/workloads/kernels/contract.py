@@ -84,6 +84,8 @@ class Kernel:
     ranks: the numbers of ranks that its definition allows.
     alone: whether a slice can run only the part of one metric (key `only`).
     storage: whether it writes files to the storage of its environment.
+    verification: estimated seconds of one full, verified run on two CPUs of the early 2020s; of a kernel with
+        classes, for each of CLASSES.
     """
 
     name: str
@@ -98,6 +100,12 @@ class Kernel:
     alone: bool = False
     storage: bool = False
     title: str = ""
+    verification: tuple[float, ...] = (0.015,)
+
+    def verification_seconds(self, size: object) -> float:
+        """Return the estimate for a class; for the smallest one, if the size is no class."""
+        one = len(self.verification) == 1 or size not in CLASSES
+        return self.verification[0 if one else CLASSES.index(str(size))]
 
 
 RATE = KernelMetric(name="rate", unit="op/s", better=Better.HIGHER, part="rate")

@@ -10,13 +10,21 @@ _TITLES = {"is": "NAS IS"}
 
 
 def nas_kernel(
-    name: str, *, doc: str, count: str, count_doc: str, units: int = 1, ranks: Ranks = Ranks.ANY
+    name: str,
+    *,
+    doc: str,
+    count: str,
+    count_doc: str,
+    verification: tuple[float, ...],
+    units: int = 1,
+    ranks: Ranks = Ranks.ANY,
 ) -> Kernel:
     """Return the kernel of a NAS benchmark with classes S to C.
 
     count: name of the key that sets how much of the benchmark a slice runs.
     count_doc: help text of this key: what it counts.
     units: units of nm-micro's work for each one counted.
+    verification: see Kernel.
     """
 
     def set_units(choices: Choices) -> int | None:
@@ -42,6 +50,7 @@ def nas_kernel(
         work=lambda choices, _: SliceWork(units=set_units(choices)),
         metrics=lambda _: (RATE,),
         ranks=ranks,
+        verification=verification,
     )
 
 
@@ -50,6 +59,7 @@ KERNELS = (
         "ep",
         doc="arithmetic without communication: NPB EP",
         count="batches",
+        verification=(0.02, 0.04, 0.3, 1.2, 5.0),
         count_doc="batches of 65536 pairs per rank",
         units=64,  # blocks of 1024 pairs
     ),
@@ -57,6 +67,7 @@ KERNELS = (
         "cg",
         doc="sparse linear algebra with short messages: NPB CG",
         count="iterations",
+        verification=(0.02, 0.1, 0.3, 10.0, 30.0),
         count_doc="outer iterations, each of 25 inner ones,",
         ranks=Ranks.POWERS,
     ),
@@ -64,6 +75,7 @@ KERNELS = (
         "is",
         doc="integer sort with all-to-all messages: NPB IS",
         count="rounds",
+        verification=(0.02, 0.1, 0.6, 2.5, 10.0),
         count_doc="rankings of all keys",
         ranks=Ranks.POWERS,
     ),
@@ -71,6 +83,7 @@ KERNELS = (
         "mg",
         doc="multigrid with halo exchange: NPB MG",
         count="iterations",
+        verification=(0.02, 0.05, 0.4, 2.0, 16.0),
         count_doc="V-cycles",
         ranks=Ranks.POWERS,
     ),
@@ -78,6 +91,7 @@ KERNELS = (
         "ft",
         doc="Fourier transforms in three dimensions with all-to-all messages: NPB FT",
         count="iterations",
+        verification=(0.02, 0.15, 2.0, 25.0, 110.0),
         count_doc="steps, each of an inverse transform,",
         ranks=Ranks.POWERS,
     ),
@@ -85,6 +99,7 @@ KERNELS = (
         "lu",
         doc="wavefronts of small messages: NPB LU",
         count="iterations",
+        verification=(0.03, 0.5, 3.0, 14.0, 55.0),
         count_doc="relaxations of the whole grid",
         ranks=Ranks.POWERS,
     ),
@@ -92,6 +107,7 @@ KERNELS = (
         "bt",
         doc="block-tridiagonal flow solver: NPB BT",
         count="iterations",
+        verification=(0.03, 0.5, 4.0, 18.0, 75.0),
         count_doc="time steps",
         ranks=Ranks.SQUARES,
     ),
