@@ -10,6 +10,7 @@ from ..host import LocalHost
 from ..images import no_image, require_image
 from ..model.environments.image import HOST
 from ..model.study import KernelWorkload, Study
+from ..model.workloads.programs import RESOURCES
 from ..studies import names, series_names
 from ..study_file import COMMAND, Catalog
 from ..workloads.applications.registry import application_names
@@ -28,7 +29,7 @@ def catalog() -> Catalog:
         kernels={k: {p.name: (type_of(p), p.doc) for p in parameters(k).values()} for k in kernel_names()},
         metrics={
             **{k: _every_metric(k) for k in kernel_names()},
-            COMMAND: ("wall", "user", "system", "max_rss", "read", "written"),
+            COMMAND: tuple(RESOURCES),
         },
         misfit=lambda owner, name, value: parameters(owner)[name].problem(value),
         writers=frozenset(k for k in kernel_names() if kernel(k).storage),

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from .study import Better, Study
+from .workloads.programs import INSTANCE_WALL, RESOURCES
 
 if TYPE_CHECKING:
     from .node_results import CellNodes, RunNodes, SetEvidence
@@ -317,7 +318,7 @@ class Cell:
         return f"{self.arm}|{self.baseline}|{self.workload}.{self.metric}"
 
 
-USAGE = frozenset({"user", "system", "max_rss", "read", "written", "instance_wall"})
+USAGE = frozenset({*RESOURCES, INSTANCE_WALL}) - {"wall"}
 """Metrics that nearmetal measures for every program in addition to its wall time."""
 
 

@@ -10,6 +10,7 @@ from ..model.change import replace
 from ..model.expression import search
 from ..model.record import TOO_SHORT, JsonValue, Row, Status
 from ..model.study import Better, CommandWorkload, MetricSpec, VerifySpec
+from ..model.workloads.programs import RESOURCES
 from .program_output import SEARCHED, NoNumber, ending, metric_value, number_by, too_long
 
 # Number of characters that the record contains of what a verification found.
@@ -79,23 +80,22 @@ def parse(
 def used_rows(name: str, used: ResourceUse, *, own: Container[str] = ()) -> tuple[Row, ...]:
     """Return the resources that a run used, as rows of the workload `name`.
 
-    They are wall, user and system (seconds), max_rss, and read and written (bytes of system calls; no row if
-    0). A value that was not measured has no row.
+    They are those of RESOURCES. A value that was not measured has no row, nor have reads and writes of 0 bytes.
 
     own: names of metrics that the workload measures itself. They have no row here.
     """
-    measured: tuple[tuple[str, str, float | None], ...] = (
-        ("wall", "s", used.wall),
-        ("user", "s", used.user),
-        ("system", "s", used.system),
-        ("max_rss", "B", used.max_rss),
-        ("read", "B", used.io.get("rchar") or None),
-        ("written", "B", used.io.get("wchar") or None),
-    )
+    measured = {
+        "wall": used.wall,
+        "user": used.user,
+        "system": used.system,
+        "max_rss": used.max_rss,
+        "read": used.io.get("rchar") or None,
+        "written": used.io.get("wchar") or None,
+    }
     return tuple(
         value_row(name, metric, unit, Better.LOWER, value, parts=used.parts if metric == "wall" else None)
-        for metric, unit, value in measured
-        if value is not None and metric not in own
+        for metric, unit in RESOURCES.items()
+        if (value := measured[metric]) is not None and metric not in own
     )
 
 

@@ -26,6 +26,11 @@ from .base import WorkloadBase
 from .metric import MetricSpec
 from .script import FILE_NAME, SCRIPT, VerifySpec, interpreter_of
 
+RESOURCES = {"wall": "s", "user": "s", "system": "s", "max_rss": "B", "read": "B", "written": "B"}
+"""What is measured of every run of a program, with its base unit: the time of the whole run, times of the
+CPUs, memory, and bytes of system calls."""
+INSTANCE_WALL = "instance_wall"
+"""Metric of programs with a process for each task: the time of each instance."""
 #: Replaced by the number of ranks in the arguments of a user's own program.
 RANKS = "{ranks}"
 #: Replaced by the user and group ID that a program runs as, where it runs.

@@ -19,6 +19,7 @@ from ...model.study import (
     SubjectFacts,
     Workload,
 )
+from ...model.workloads.programs import INSTANCE_WALL
 from ..catalog import COMMAND, FACTS, Catalog
 from ..problems import Path
 from ..tree import Located, mark_of
@@ -163,7 +164,7 @@ def metrics_of(workload: Workload, catalog: Catalog | None) -> tuple[str, ...]:
             always = known.get(COMMAND)
             if always is None:
                 return ()
-            more = ("instance_wall",) if workload.per_task else ()
+            more = (INSTANCE_WALL,) if workload.per_task else ()
             return (*always, *more, *(m.name for m in workload.metrics))
         case EventSubject():
             return workload.facts.metrics

@@ -21,6 +21,7 @@ from ...meters.groups import MeteredArm
 from ...model.change import replace
 from ...model.record import Row, Status
 from ...model.study import Better, CommandWorkload
+from ...model.workloads.programs import INSTANCE_WALL
 from ...node.arms.running_arm import RunningArm
 from ...node.guests import carry_fifos, into_guests, out_of_guests
 from ...node.trial import Trial
@@ -117,7 +118,7 @@ def rows_of_copies(
     rows = [_together(same) for same in zip(*each, strict=True)]
     own = Row(
         workload=workload.name,
-        metric="instance_wall",
+        metric=INSTANCE_WALL,
         unit="s",
         better=Better.LOWER,
         values=(median(walls),),

@@ -11,6 +11,7 @@ from ...errors import UsageError
 from ...model.change import replace
 from ...model.record import Row
 from ...model.study import ApplicationWorkload
+from ...model.workloads.programs import RESOURCES
 from ..command import ResourceUse, used_rows, value_row, verified_rows
 from ..parameter import Choices, Parameter
 from .contract import Application, Parsed
@@ -48,7 +49,7 @@ def needs_storage(workload: ApplicationWorkload) -> bool:
 def metric_names(workload: ApplicationWorkload) -> tuple[str, ...]:
     """Return the name of every metric that rows() can return."""
     own = (name for name, _, _ in application(workload.application).metrics(choices(workload)))
-    return tuple(dict.fromkeys(("wall", "user", "system", "max_rss", "read", "written", *own)))
+    return tuple(dict.fromkeys((*RESOURCES, *own)))
 
 
 def rows(
