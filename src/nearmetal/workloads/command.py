@@ -80,7 +80,8 @@ def parse(
 def used_rows(name: str, used: ResourceUse, *, own: Container[str] = ()) -> tuple[Row, ...]:
     """Return the resources that a run used, as rows of the workload `name`.
 
-    They are those of RESOURCES. A value that was not measured has no row, nor have reads and writes of 0 bytes.
+    They are those of RESOURCES. A value that was not measured has no row, nor have reads and writes of 0
+    bytes.
 
     own: names of metrics that the workload measures itself. They have no row here.
     """

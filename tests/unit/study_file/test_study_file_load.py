@@ -258,7 +258,7 @@ MISTAKES = [
     ("subject: start", "subject: checkpoint\n    bandwidth: 1 MiB/s", "29:5  workloads.boot.bandwidth: subject checkpoint has no such key; leave it out"),
     ("subject: start", "subject: migrate\n    methods: [criu]\n    method: criu", "29:5  workloads.boot.methods: method and methods: one of them is enough"),
     ("subject: start", "subject: migrate\n    methods: [criu, criu]", "29:5  workloads.boot.methods: a method given twice"),
-    ("subject: start", "subject: migrate\n    methods: []", "29:5  workloads.boot.methods: a value is missing here"),
+    ("subject: start", "subject: migrate\n    methods: []", "29:14  workloads.boot.methods: a value is missing here"),
     ("subject: start", "subject: migrate\n    methods: [scp]", '29:15  workloads.boot.methods[0]: unknown value "scp"'),
     ("subject: start", "subject: migrate\n    matrix: {method: [criu, scp]}", '29:29  workloads.boot.methods[1]: unknown value "scp"'),
     ("subject: start", "subject: migrate\n    methods: [criu]\n    matrix: {method: [criu]}", "30:14  workloads.boot.matrix.method: given as methods too"),

@@ -61,7 +61,7 @@ class LifecycleSubject(EventSubject):
 
     methods: tuple[Method, ...] = key_or(
         (),
-        ListOf(one_of(Method)),
+        ListOf(one_of(Method), least=1),
         "checkpoint, migrate: methods to compare with each other: every environment that runs the workload"
         " becomes one for each method that it can, such as qemu-precopy; the first takes its place as"
         " baseline; method in matrix means the same",
@@ -163,6 +163,10 @@ class LifecycleSubject(EventSubject):
     def misfit(self) -> tuple[str, str] | None:
         """The first key whose value contradicts that of another key, and the contradiction as text; None if
         there is none."""
+        if self.methods and self.method is not None:
+            return "methods", "method and methods: one of them is enough"
+        if len(set(self.methods)) < len(self.methods):
+            return "methods", "a method given twice"
         if self.working_set is not None and self.memory is not None and self.working_set > self.memory:
             return "working_set", "is larger than memory"
         if self.ranks is not None and self.extent is Extent.INSTANCE:

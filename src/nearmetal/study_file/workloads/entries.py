@@ -7,14 +7,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path as FilePath
 
-from ...lifecycle import Method
 from ...model.keys import did_you_mean, keys_of
 from ...model.study import (
     ApplicationWorkload,
     CommandWorkload,
     EventSubject,
     KernelWorkload,
-    LifecycleSubject,
     Study,
     SubjectFacts,
     Workload,
@@ -26,7 +24,7 @@ from ..tree import Located, mark_of
 from ..validate import validate
 from .applications import read_application
 from .kernels import read_params
-from .methods import METHOD, METHODS, with_methods_apart
+from .methods import with_methods_apart
 from .npb import NasProgram, NpbEntry, find_program, misfits, npb_command
 from .programs import read_program
 from .sweep import ExpandedWorkload, expand
@@ -97,13 +95,6 @@ def _event(piece: ExpandedWorkload) -> EventSubject | None:
         mistake(key, f"subject {facts.name} has no such key; leave it out")
     if (what := event.misfit) is not None:
         mistake(*what)
-    compared: list[Method] | None = getattr(section, METHODS)
-    if compared is None or not isinstance(event, LifecycleSubject):
-        return event
-    if event.method is not None:
-        mistake(METHODS, f"{METHOD} and {METHODS}: one of them is enough")
-    elif len(set(compared)) < max(len(compared), 1):
-        mistake(METHODS, "a method given twice" if compared else "a value is missing here")
     return event
 
 
