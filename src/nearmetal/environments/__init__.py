@@ -1,5 +1,5 @@
-"""Backends: how an instance of an environment is started and stopped. This package knows no workloads and
-builds no networks."""
+"""Backends: how an instance of an environment is started and stopped. This package knows no workloads, and
+builds networks only inside guests."""
 
 from ..model.capabilities import (
     BARE_ATTACHMENTS,
