@@ -22,7 +22,7 @@ from benchmarks.paired import interleaved, ratio, shown
 
 from nearmetal.host import LocalHost
 from nearmetal.node.machine import Machine, prepare_machine
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.workloads.applications.blast import ENV, PROGRAMS, WHOLE, Blast
 from nearmetal.workloads.applications.contract import Output, Place
 from nearmetal.workloads.parameter import Choices
@@ -35,7 +35,7 @@ def main() -> int:
     asked = arguments()
     own = {key: getattr(asked, key) for key in ("program", "sequences", "queries", "fragments")}
     choices = Choices(values={p.name: p.default for p in BLAST.parameters} | own)
-    machine = prepare_machine(LocalHost(), Silent())
+    machine = prepare_machine(LocalHost(), NullProgress())
     with tempfile.TemporaryDirectory(dir="/dev/shm") as there:
         directory = Path(there)
         prepare(machine, choices, directory)

@@ -32,7 +32,7 @@ from nearmetal.model.environments.guest import MIB, GuestSettings, StartFrom
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.bases import KERNEL_IMAGE, kernel_of
 from nearmetal.node.machine import image_store, prepare_machine
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 
 IDLE = 8
 QEMU = Qemu()
@@ -108,7 +108,7 @@ def by_hand(argv: Sequence[str], place: Path) -> float:
 
 def main(rounds: int) -> None:
     host = Recording()
-    machine = prepare_machine(host, Silent())
+    machine = prepare_machine(host, NullProgress())
     tools = machine.tools
     found = kernel_of(require_image(host, image_store(), KERNEL_IMAGE, {}).tree)
     assert found is not None

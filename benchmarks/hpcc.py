@@ -19,7 +19,7 @@ from nearmetal.host import LocalHost
 from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
 from nearmetal.node.machine import Machine, prepare_machine
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.run.bounds.dgemm import measure_dgemm
 from nearmetal.run.kernel_run import rank_cpus
 from nearmetal.subjects.launches.rank_argv import rank_argv
@@ -32,7 +32,7 @@ METRIC = "EP-DGEMM"
 
 
 def main(rounds: int, n: int) -> int:
-    machine = prepare_machine(LocalHost(), Silent())
+    machine = prepare_machine(LocalHost(), NullProgress())
     with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
         found = interleaved(
             {"hpcc": lambda: ep_dgemm(machine, Path(scratch), n), "roof": lambda: roof(machine)}, rounds

@@ -19,7 +19,7 @@ from nearmetal.host import LocalHost
 from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
 from nearmetal.node.machine import Machine, prepare_machine
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.subjects.launches.job import RankJob
 
 REPETITIONS = 15
@@ -28,7 +28,7 @@ SOURCE = Path(__file__).with_name("plain.c")
 
 
 def main(rounds: int) -> None:
-    machine = prepare_machine(LocalHost(), Silent())
+    machine = prepare_machine(LocalHost(), NullProgress())
     with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
         plain = Path(scratch) / "plain"
         flags = machine.built.flags.split()

@@ -52,7 +52,7 @@ from nearmetal.lifecycle import Candidate, Estimate, Method, PastMove, allowed_r
 from nearmetal.model.environments.guest import MIB
 from nearmetal.node.criu import find_criu
 from nearmetal.node.machine import Machine, prepare_machine
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.subjects.events.move_choice import MOVE_KIND, Predictions, predicted
 
 PARTS = ("idle", "dirty", "process", "lazy", "container", "auto", "probe")
@@ -136,7 +136,7 @@ def main() -> int:
     asked = arguments()
     if not LocalHost().is_root():
         sys.exit("as root: guests need taps, and CRIU needs capabilities")
-    machine = prepare_machine(LocalHost(), Silent())
+    machine = prepare_machine(LocalHost(), NullProgress())
     print(machine_line(machine))
     print(f"{asked.rounds} rounds, load average {os.getloadavg()[0]:.1f}", flush=True)
     within: list[bool] = []

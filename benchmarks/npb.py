@@ -33,7 +33,7 @@ from nearmetal.host.runtime import cache_directory
 from nearmetal.model.result import Interval
 from nearmetal.model.study import KernelWorkload
 from nearmetal.node.machine import Machine, prepare_machine
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.study_file.workloads.npb import Benchmark, NasProgram, Size, find_program, npb_command
 from nearmetal.workloads.build import build_tools, compiler_flags
 from nearmetal.workloads.command import ResourceUse, parse
@@ -85,7 +85,7 @@ class Run:
 
 def main() -> int:
     asked = arguments()
-    machine = prepare_machine(LocalHost(), Silent())
+    machine = prepare_machine(LocalHost(), NullProgress())
     marches = asked.march or default_marches(machine.hardware.cpu_flags)
     references = {march: reference_of(asked.reference, march) for march in marches}
     print(machine_line(machine))

@@ -17,14 +17,14 @@ from nearmetal.host import LocalHost
 from nearmetal.launchers import MpiJob
 from nearmetal.model.study import Transport
 from nearmetal.node.machine import Machine, prepare_machine
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 
 SOURCE = Path(__file__).with_name("calls.c")
 CALLS = ("MPI_Iprobe", "MPI_Sendrecv", "MPI_Sendrecv in another communicator")
 
 
 def main(rounds: int) -> None:
-    machine = prepare_machine(LocalHost(), Silent())
+    machine = prepare_machine(LocalHost(), NullProgress())
     for threads, words in ((0, "one thread"), (1, "MPI_THREAD_MULTIPLE")):
         with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
             program = Path(scratch) / "calls"

@@ -38,7 +38,7 @@ from nearmetal.environments.registry import get_backend
 from nearmetal.host import LocalHost, cgroups
 from nearmetal.host.runtime import cache_directory, scratch_directory, short_directory
 from nearmetal.model.study import Attachment, Environment
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.workloads.build import build_tools
 
 HOST = LocalHost()
@@ -264,7 +264,7 @@ def main() -> None:
     if not HOST.is_root():
         sys.exit("as root: the command lines mount the root directory by themselves")
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
-    tools = Tools(directory=build_tools(HOST, cache_directory(), progress=Silent().phase).directory)
+    tools = Tools(directory=build_tools(HOST, cache_directory(), progress=NullProgress().phase).directory)
     what: dict[str, Callable[[], Times]] = {}
     for name in sys.argv[2:] or NAMES:
         answer = get_backend(name).check(HOST, tools)

@@ -26,7 +26,7 @@ from nearmetal.model.record import TrialRecord
 from nearmetal.model.study import CommandWorkload, Design, Environment, Mode, Placement, Study
 from nearmetal.node.machine import new_label, prepare_machine
 from nearmetal.node.node import open_node
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.node.survey.available import usable_arms
 from nearmetal.plan import make_plan
 from nearmetal.records import GrowingTrials, TrialWriter
@@ -67,18 +67,18 @@ class trivial(rfm.RunOnlyRegressionTest):
 
 
 def main(rounds: int, reframe: str | None) -> None:
-    machine = prepare_machine(LocalHost(), Silent())
-    arms, backends, _ = usable_arms(machine, STUDY, Silent())
+    machine = prepare_machine(LocalHost(), NullProgress())
+    arms, backends, _ = usable_arms(machine, STUDY, NullProgress())
     del arms
     records: list[TrialRecord] = []
     running = RunningAnalysis(STUDY, make_plan(STUDY))
     numbers = count(1)
     with (
         tempfile.TemporaryDirectory(dir=Path.cwd()) as here,
-        open_node(machine, STUDY, backends, new_label(), Silent()) as node,
+        open_node(machine, STUDY, backends, new_label(), NullProgress()) as node,
         TrialWriter(Path(here) / "local.jsonl", directory=Path(here)) as writer,
     ):
-        rehearsal = rehearse(node, Recording(logs=node.scratch, events=EVENTS), Silent()).records
+        rehearsal = rehearse(node, Recording(logs=node.scratch, events=EVENTS), NullProgress()).records
         # As in a run: the events that this kernel has, not all that were tried.
         recording = Recording(logs=node.scratch, events=counted_everywhere(EVENTS, rehearsal))
         written = GrowingTrials(Path(here))

@@ -118,9 +118,8 @@ def main(source: str, target: str, method: str, moment: str) -> int:
     """Move a guest of a user's, as `nearmetal migrate` does, and kill this process at a moment."""
     try:
         with at(Moment(moment), lambda: os.kill(os.getpid(), signal.SIGKILL)):
-            moving.migrate(
-                source, target, moving.How(method=Method(method), bandwidth=bandwidth_until(Moment(moment)))
-            )
+            options = moving.MoveOptions(method=Method(method), bandwidth=bandwidth_until(Moment(moment)))
+            moving.migrate(source, target, options)
     except NearmetalError as e:
         print(e, file=sys.stderr)
         return int(e.exit_code)

@@ -12,7 +12,7 @@ from nearmetal.host import LocalHost
 from nearmetal.host.processes.failure import find_error_line
 from nearmetal.model.roof import DGEMM, RoofRequest
 from nearmetal.node.machine import Machine, prepare_machine
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.run.bounds.dgemm import measure_dgemm
 from nearmetal.run.bounds.measuring import MEASURES
 from nearmetal.workloads.applications.hpc_challenge import blas
@@ -21,7 +21,7 @@ from nearmetal.workloads.applications.hpc_challenge.blas import Blas
 
 @pytest.fixture(scope="module")
 def machine() -> Machine:
-    return prepare_machine(LocalHost(), Silent())
+    return prepare_machine(LocalHost(), NullProgress())
 
 
 @pytest.mark.more

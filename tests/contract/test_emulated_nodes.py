@@ -29,7 +29,7 @@ from nearmetal.network.build import Emulation, Network, build_networks
 from nearmetal.network.plan import NetworkRequest
 from nearmetal.node.links import Links, node_links
 from nearmetal.node.machine import prepare_machine
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.run.bounds.socket import by_sockets
 
 HOST = LocalHost()
@@ -86,7 +86,7 @@ def sent(near: str, far: str, address: str, size: int) -> bool:
 
 
 def test_the_roof_of_a_network_holds_its_delay_and_loopback_none(tools: Tools, tmp_path: Path) -> None:
-    machine = prepare_machine(HOST, Silent())
+    machine = prepare_machine(HOST, NullProgress())
     if len(machine.cpus) < 2:
         pytest.skip("both ends spin, each on a CPU of its own")
 

@@ -12,11 +12,11 @@ from nearmetal.model.change import replace
 from nearmetal.model.design import Estimand
 from nearmetal.model.node_results import (
     CellNodes,
+    NodeDeviation,
     NodeEstimate,
     NodeEvidence,
     NodeValue,
     RunNodes,
-    Unlike,
 )
 from nearmetal.model.result import Analysis, Cell, Interval, Verdict
 from nearmetal.report.forms.csv_form import csv_text
@@ -93,9 +93,9 @@ def analysis(*, out: bool = True) -> Analysis:
             ratio=ratio,
         )
         for unlike, workload, ratio in (
-            (Unlike.SLOW, "cg.S", Interval(centre=1.08, low=1.05, high=1.11)),
-            (Unlike.SLOW, "ep.S", Interval(centre=1.07, low=1.06, high=1.08)),
-            (Unlike.UNSTEADY, "ep.S", Interval(centre=4.1, low=2.4, high=7.3)),
+            (NodeDeviation.SLOW, "cg.S", Interval(centre=1.08, low=1.05, high=1.11)),
+            (NodeDeviation.SLOW, "ep.S", Interval(centre=1.07, low=1.06, high=1.08)),
+            (NodeDeviation.UNSTEADY, "ep.S", Interval(centre=4.1, low=2.4, high=7.3)),
         )
     ]
     return replace(

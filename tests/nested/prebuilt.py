@@ -12,7 +12,7 @@ from nearmetal.host import Completed, LocalHost, MissingValue
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.images.store import Image
 from nearmetal.node.machine import prepare_machine
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.node.software import compiled_software
 from nearmetal.workloads.build import FLAGS
 
@@ -54,7 +54,7 @@ class ForOther(LocalHost):
 
 def prebuilt(cpuinfo: str, image: Image, label: str) -> tuple[Path, Path]:
     """Directories of the cache: for the machine's own MPI, and for that of an image."""
-    machine = prepare_machine(ForOther(cpuinfo.encode()), Silent())
+    machine = prepare_machine(ForOther(cpuinfo.encode()), NullProgress())
     with scratch_directory(label) as scratch:
-        software = compiled_software(machine, image, None, scratch, None, Silent())
+        software = compiled_software(machine, image, None, scratch, None, NullProgress())
     return machine.built.directory.parent, software.built.directory.parent

@@ -25,7 +25,7 @@ from nearmetal.analysis.nodes.findings import disagree
 from nearmetal.analysis.nodes.outliers import unlike_nodes
 from nearmetal.analysis.nodes.spread import largest_p
 from nearmetal.model.design import Estimand
-from nearmetal.model.node_results import Unlike
+from nearmetal.model.node_results import NodeDeviation
 from nearmetal.model.plan import GROWING, NodeState
 from nearmetal.model.study import Better
 
@@ -155,7 +155,7 @@ def named(
     exceptions: Sequence[int] = (5,),
     rounds: float = ROUNDS,
     noise: Noise = normal,
-) -> set[tuple[str, Unlike]]:
+) -> set[tuple[str, NodeDeviation]]:
     """48 rounds on `count` nodes, of which `exceptions` are slow or unsteady. d of two instances spreads by
     `rounds`, 2 %, so one instance by 1.4 %."""
     owners = np.arange(48) % count
@@ -183,7 +183,7 @@ def test_a_slow_node_is_named_and_a_sound_one_is_not(apart: float, metrics: int,
     apart, no rule reaches .9: see test_no_rule_finds_more_than_grubbs().
     """
     replicates, rng = 300, np.random.default_rng(31)
-    slow, sound = ("node5", Unlike.SLOW), 0
+    slow, sound = ("node5", NodeDeviation.SLOW), 0
     found = 0
     for _ in range(replicates):
         got = named(rng, slow=0.05, apart=apart, metrics=metrics)
@@ -268,7 +268,7 @@ def test_the_p_value_of_the_largest_centre_is_exact() -> None:
 def test_two_slow_nodes_do_not_hide_each_other() -> None:
     replicates, rng = 200, np.random.default_rng(53)
     found = [named(rng, slow=0.1, apart=0.0, exceptions=(2, 5)) for _ in range(replicates)]
-    both = {("node2", Unlike.SLOW), ("node5", Unlike.SLOW)}
+    both = {("node2", NodeDeviation.SLOW), ("node5", NodeDeviation.SLOW)}
     assert sum(both <= got for got in found) / replicates > 0.9
     assert sum(bool(got - both) for got in found) / replicates <= 0.05 + slack(replicates)
 
@@ -276,7 +276,7 @@ def test_two_slow_nodes_do_not_hide_each_other() -> None:
 def test_an_unsteady_node_is_named() -> None:
     replicates, rng = 100, np.random.default_rng(37)
     found = sum(
-        ("node5", Unlike.UNSTEADY) in named(rng, slow=0.0, apart=0.0, unsteady=12.0)
+        ("node5", NodeDeviation.UNSTEADY) in named(rng, slow=0.0, apart=0.0, unsteady=12.0)
         for _ in range(replicates)
     )
     assert found / replicates >= 0.9

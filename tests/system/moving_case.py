@@ -254,10 +254,10 @@ def main(instance: str, to: str, method: str, config: str, *more: str) -> int:
     """Move an instance, as the command does. More: bandwidth and time limit."""
     vars(moving)["SshWay"] = partial(SshWay, config=config)
     limits = dict(word.split("=") for word in more)
-    how = moving.How(
+    how = moving.MoveOptions(
         method=Method(method),
         bandwidth=float(limits["bandwidth"]) if "bandwidth" in limits else None,
-        time_limit=float(limits.get("time_limit", moving.How.time_limit)),
+        time_limit=float(limits.get("time_limit", moving.MoveOptions.time_limit)),
     )
     try:
         moving.migrate(instance, to, how)

@@ -29,7 +29,7 @@ from nearmetal.model.study import (
 from nearmetal.node.arms.running_arm import RunningArm
 from nearmetal.node.machine import new_label, prepare_machine
 from nearmetal.node.node import Node, open_node
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.node.survey.available import usable_arms
 from nearmetal.subjects.launches.job import TOKEN_LIMIT
 
@@ -63,15 +63,15 @@ def study(attachments: Sequence[Attachment]) -> Study:
 
 @contextmanager
 def session(attachments: Sequence[Attachment]) -> Iterator[Node]:
-    machine = prepare_machine(HOST, Silent())
+    machine = prepare_machine(HOST, NullProgress())
     asked = study(attachments)
-    arms, backends, absent = usable_arms(machine, asked, Silent())
+    arms, backends, absent = usable_arms(machine, asked, NullProgress())
     if not {f"{a}/2x1" for a in MUST & set(attachments)} <= arms.keys():
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"cannot run here: {absent}")
     label = new_label()
     here = study([a for a in attachments if f"{a}/2x1" in arms])
     with machine_lock(label, command="pytest", force=True):
-        with open_node(machine, here, backends, label, Silent()) as session:
+        with open_node(machine, here, backends, label, NullProgress()) as session:
             yield session
         assert find(label) == ()
 

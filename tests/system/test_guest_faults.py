@@ -26,7 +26,7 @@ from nearmetal.node.arms.running_arm import RunningArm
 from nearmetal.node.guests import guests_among
 from nearmetal.node.machine import new_label, prepare_machine
 from nearmetal.node.node import open_node
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.node.survey.accelerator import with_accelerators
 from nearmetal.node.survey.available import usable_arms
 
@@ -61,8 +61,8 @@ def test_a_qemu_that_is_killed_fails_its_trial_alone_and_the_next_block_has_new_
 ) -> None:
     monkeypatch.chdir(tmp_path)  # what is in the working directory is copied into guests
     assert kernel()
-    machine, study = with_accelerators(prepare_machine(LocalHost(), Silent()), STUDY, Silent())
-    arms, backends, absent = usable_arms(machine, study, Silent())
+    machine, study = with_accelerators(prepare_machine(LocalHost(), NullProgress()), STUDY, NullProgress())
+    arms, backends, absent = usable_arms(machine, study, NullProgress())
     assert len(arms) == 2, absent
     label = new_label()
     killed: list[int] = []
@@ -87,7 +87,7 @@ def test_a_qemu_that_is_killed_fails_its_trial_alone_and_the_next_block_has_new_
 
     with (
         machine_lock(label, command="pytest", force=True),
-        open_node(machine, study, backends, label, Silent()) as session,
+        open_node(machine, study, backends, label, NullProgress()) as session,
     ):
         first = {r.arm: r for r in run_one(session, audit=kill_soon)}
         assert killed, first["vm/1x1"].reason

@@ -12,7 +12,7 @@ from tests.system.test_quick import left_behind, nearmetal, trial_lines
 
 from nearmetal.host import LocalHost
 from nearmetal.node.machine import prepare_machine
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 
 pytestmark = pytest.mark.more
 
@@ -36,7 +36,7 @@ design: {{baseline: native, margin: 3 %, slices: 1, profile: true}}
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Path]:
     # Seen in every instance at the same place, as /tmp is not.
-    program = prepare_machine(LocalHost(), Silent()).tools / "nm-micro"
+    program = prepare_machine(LocalHost(), NullProgress()).tools / "nm-micro"
     (tmp_path / "profiled.yaml").write_text(STUDY.format(program=program))
     yield tmp_path
     assert left_behind(tmp_path) == []

@@ -29,7 +29,7 @@ from nearmetal.model.study import (
 )
 from nearmetal.node.machine import Machine, new_label, prepare_machine
 from nearmetal.node.node import Node, open_node
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.node.survey.available import usable_arms
 from nearmetal.plan import make_plan
 from nearmetal.records.codec import from_line, to_line
@@ -86,20 +86,20 @@ def study(machine: Machine) -> Study:
 
 @pytest.fixture
 def machine() -> Machine:
-    return prepare_machine(HOST, Silent())
+    return prepare_machine(HOST, NullProgress())
 
 
 @pytest.fixture
 def session(machine: Machine) -> Iterator[Node]:
     """On a network whose bridge ports have the tiny queue."""
     asked = study(machine)
-    _, backends, absent = usable_arms(machine, asked, Silent())
+    _, backends, absent = usable_arms(machine, asked, NullProgress())
     if absent:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"cannot run here: {absent}")
     label = new_label()
     with (
         machine_lock(label, command="pytest", force=True),  # else another run sweeps it away
-        open_node(machine, asked, backends, label, Silent()) as session,
+        open_node(machine, asked, backends, label, NullProgress()) as session,
     ):
         box = session.networks["box/2x1", False]
         done = HOST.run(box.hub_command([sys.executable, "-c", QUEUE]), timeout=600, cwd=Path("/"))

@@ -93,7 +93,7 @@ def container(root: Path, there: There, tmp_path: Path) -> Iterator[Container]:
 def test_a_container_moves_to_another_host(
     container: Container, there: There, state: Path, method: Method
 ) -> None:
-    done = moving.migrate(container.name, "there", moving.How(method=method))
+    done = moving.migrate(container.name, "there", moving.MoveOptions(method=method))
     assert done.now == f"{container.name} at there" and done.images is None
     assert done.downtime is not None and 0 < done.downtime <= done.total
     container.goes_on()
@@ -107,7 +107,7 @@ def test_it_continues_here_if_the_restore_there_fails(
 ) -> None:
     there.make_criu('[ "$1" != swrk ] || exit 9')
     with pytest.raises(RunError, match=r"was not moved to there, and continues here"):
-        moving.migrate(container.name, "there", moving.How(method=method))
+        moving.migrate(container.name, "there", moving.MoveOptions(method=method))
     container.goes_on()
     assert container.runs_here and not container.runs_there and not there.left()
     logs_only = [p.suffix for p in (state / "checkpoints").rglob("*") if p.is_file()]

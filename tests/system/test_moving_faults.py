@@ -142,7 +142,7 @@ def test_criu_is_killed_there(
     there.make_criu(*(f"export {k}={v}" for k, v in env.items()))
     error = None
     try:
-        moving.migrate(str(program.pid), "there", moving.How(method=method))
+        moving.migrate(str(program.pid), "there", moving.MoveOptions(method=method))
     except RunError as e:
         error = e.what
     assert acted(tmp_path) and len(program.copies) <= 1
@@ -257,7 +257,7 @@ def test_the_disk_here_is_full(
     """Somebody else fills it after the room was looked at."""
     monkeypatch.setattr(move_plans, "require_room", lambda *_: 1)
     with pytest.raises(RunError, match="which continues: "):
-        moving.checkpoint(str(program.pid), tiny / "i", moving.How())
+        moving.checkpoint(str(program.pid), tiny / "i", moving.MoveOptions())
     program.goes_on()
     assert [p.name for p in (tiny / "i").iterdir()] == ["dump.log"]
 
@@ -269,7 +269,7 @@ def test_the_disk_there_is_full(
     monkeypatch.setattr(move_plans, "_require_remote_room", lambda *_: None)
     monkeypatch.setattr(moving_hosts, "REMOTE", f"{tiny}/images.XXXXXX")
     try:
-        moving.migrate(str(program.pid), "there", moving.How(method=method))
+        moving.migrate(str(program.pid), "there", moving.MoveOptions(method=method))
     except RunError as e:
         assert "continues" in e.what, e.what
         assert method is not Method.CRIU_LAZY
@@ -349,7 +349,7 @@ def test_a_container_goes_on_whose_criu_is_killed_while_it_is_frozen(
     try:
         until(lambda: count() > 2, "the program")
         with pytest.raises(RunError, match="no checkpoint of "):
-            moving.checkpoint(name, tmp_path / "i", moving.How())
+            moving.checkpoint(name, tmp_path / "i", moving.MoveOptions())
         before = count()
         until(lambda: count() > before + 2, "the program to go on")
     finally:

@@ -55,7 +55,7 @@ def failed_by(
 ) -> RunError | None:
     """Move the guest with a fault at a moment. Return the error; None if it was moved."""
     source, target = guests
-    how = moving.How(method=method, bandwidth=bandwidth_until(moment))
+    how = moving.MoveOptions(method=method, bandwidth=bandwidth_until(moment))
     error = None
     with at(moment, act) as reached:
         try:
@@ -239,7 +239,7 @@ def test_the_risk_of_a_method_is_said_beforehand(guests: list[Guest], tmp_path: 
 
 def test_a_bandwidth_holds_for_what_post_copy_fetches(guests: list[Guest]) -> None:
     source, target = guests
-    how = moving.How(method=Method.POSTCOPY, bandwidth=float(16 << 20))
+    how = moving.MoveOptions(method=Method.POSTCOPY, bandwidth=float(16 << 20))
     done = moving.migrate(f"qmp:{source.qmp}", f"qmp:{target.qmp}", how)
     assert done.size is not None and done.size > 32 << 20
     assert done.total > 0.8 * done.size / (16 << 20)

@@ -47,7 +47,7 @@ def pipes() -> Iterator[None]:
 
 @pytest.mark.parametrize("method", MOVES)
 def test_a_process_moves_to_another_host(program: Program, there: There, state: Path, method: Method) -> None:
-    done = moving.migrate(str(program.pid), "there", moving.How(method=method))
+    done = moving.migrate(str(program.pid), "there", moving.MoveOptions(method=method))
     assert done.now == f"pid:{program.pid} at there" and done.images is None
     assert done.size is not None and MEMORY < done.size < 4 * MEMORY
     assert done.downtime is not None and 0 < done.downtime <= done.total
@@ -62,7 +62,7 @@ def test_it_continues_here_if_the_restore_there_fails(
 ) -> None:
     there.make_criu('[ "$1" != restore ] || exit 9')
     with pytest.raises(RunError, match=r"was not moved to there, and continues here") as failed:
-        moving.migrate(str(program.pid), "there", moving.How(method=method))
+        moving.migrate(str(program.pid), "there", moving.MoveOptions(method=method))
     assert "Traceback" not in str(failed.value)
     program.goes_on()
     assert program.running and not there.left()
@@ -78,7 +78,7 @@ def test_memory_at_a_page_server_is_kept_if_the_source_does_not_end(
 
     monkeypatch.setattr(dumping, "await_end", interrupted)
     with pytest.raises(RunError) as failed:
-        moving.migrate(str(program.pid), "there", moving.How(method=Method.CRIU_PAGESERVER))
+        moving.migrate(str(program.pid), "there", moving.MoveOptions(method=Method.CRIU_PAGESERVER))
     (kept,), (images,) = there.left(), (state / "checkpoints").iterdir()
     assert failed.value.remedy == (
         f"when it has ended: copy what is in there:{kept} there too, then nearmetal restore {images}"
@@ -93,28 +93,28 @@ def test_memory_at_a_page_server_is_kept_if_the_source_does_not_end(
 def test_precopy_needs_a_kernel_that_tracks_writes(program: Program, there: There) -> None:
     found = find_criu(LocalHost())
     assert not isinstance(found, Unavailable)
-    how = moving.How(method=Method.CRIU_PRECOPY)
+    how = moving.MoveOptions(method=Method.CRIU_PRECOPY)
     if (lack := found.unable.get(Method.CRIU_PRECOPY)) is None:
         moving.migrate(str(program.pid), "there", how)
     else:
         with pytest.raises(UnavailableError, match="does not track writes") as refused:
             moving.plan_migrate(str(program.pid), "there", how)
         assert refused.value.remedy == lack.remedy
-        plan = moving.plan_migrate(str(program.pid), "there", moving.How())
+        plan = moving.plan_migrate(str(program.pid), "there", moving.MoveOptions())
         assert any(note.startswith("criu-precopy is left out: ") for note in plan.notes)
         assert {p.method for p in plan.methods} == set(MOVES)
     program.goes_on()
 
 
 def test_a_copy_keeps_its_bandwidth(program: Program, there: There) -> None:
-    how = moving.How(method=Method.CRIU, bandwidth=24e6)
+    how = moving.MoveOptions(method=Method.CRIU, bandwidth=24e6)
     done = moving.migrate(str(program.pid), "there", how)
     assert done.size is not None and done.total >= done.size / 24e6
     program.goes_on()
 
 
 def test_a_copy_that_takes_too_long_is_given_up(program: Program, there: There, state: Path) -> None:
-    how = moving.How(method=Method.CRIU, bandwidth=2e6, time_limit=4.0)
+    how = moving.MoveOptions(method=Method.CRIU, bandwidth=2e6, time_limit=4.0)
     plan = moving.plan_migrate(str(program.pid), "there", how)
     assert "it is expected to be given up after 4 s (--time-limit)" in plan.notes
     with pytest.raises(RunError, match=r"continues here as .*: the time limit is over") as late:
@@ -132,7 +132,7 @@ def test_a_dump_that_takes_too_long_is_given_up(
     for name, value in at_moment(tmp_path, "post-dump", "sleep 10").items():  # CRIU itself may be faster
         monkeypatch.setenv(name, value)
     with pytest.raises(RunError, match=r"which continues: the time limit of 0.5 s is over") as late:
-        moving.migrate(str(program.pid), to, moving.How(method=Method.CRIU, time_limit=0.5))
+        moving.migrate(str(program.pid), to, moving.MoveOptions(method=Method.CRIU, time_limit=0.5))
     assert late.value.remedy == "a longer --time-limit"
     program.goes_on()
     assert program.running and not there.left()
@@ -142,15 +142,19 @@ def test_a_dump_that_takes_too_long_is_given_up(
 @pytest.mark.parametrize(
     ("to", "how", "said"),
     [
-        ("./i", moving.How(bandwidth=1e6), "CRIU writes images to a directory by itself"),
-        ("there", moving.How(method=Method.CRIU_LAZY, bandwidth=1e6), "criu-lazy sends memory by CRIU"),
-        ("./i", moving.How(method=Method.CRIU_LAZY), "the source still has the PIDs"),
-        ("./i", moving.How(method=Method.CRIU_PAGESERVER), "a page server saves nothing"),
-        ("there", moving.How(method=Method.PRECOPY), "method precopy does not migrate pid:"),
+        ("./i", moving.MoveOptions(bandwidth=1e6), "CRIU writes images to a directory by itself"),
+        (
+            "there",
+            moving.MoveOptions(method=Method.CRIU_LAZY, bandwidth=1e6),
+            "criu-lazy sends memory by CRIU",
+        ),
+        ("./i", moving.MoveOptions(method=Method.CRIU_LAZY), "the source still has the PIDs"),
+        ("./i", moving.MoveOptions(method=Method.CRIU_PAGESERVER), "a page server saves nothing"),
+        ("there", moving.MoveOptions(method=Method.PRECOPY), "method precopy does not migrate pid:"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_remedy(
-    program: Program, there: There, to: str, how: moving.How, said: str
+    program: Program, there: There, to: str, how: moving.MoveOptions, said: str
 ) -> None:
     with pytest.raises(UsageError, match=said) as refused:
         moving.plan_migrate(str(program.pid), to, how)
@@ -159,7 +163,7 @@ def test_what_cannot_be_is_refused_with_a_remedy(
 
 
 def test_a_bandwidth_leaves_out_the_methods_that_do_not_keep_it(program: Program, there: There) -> None:
-    plan = moving.plan_migrate(str(program.pid), "there", moving.How(bandwidth=50e6))
+    plan = moving.plan_migrate(str(program.pid), "there", moving.MoveOptions(bandwidth=50e6))
     assert plan.method is Method.CRIU and [p.method for p in plan.methods] == [Method.CRIU]
     assert sum("--bandwidth: " in note for note in plan.notes) == 2
 
@@ -215,7 +219,7 @@ def test_each_round_of_precopy_is_copied_before_the_next(
     )
     (own / "criu").chmod(0o755)
     monkeypatch.setenv("PATH", f"{own}{os.pathsep}{os.environ['PATH']}")
-    done = moving.migrate(str(program.pid), "there", moving.How(method=Method.CRIU_PRECOPY))
+    done = moving.migrate(str(program.pid), "there", moving.MoveOptions(method=Method.CRIU_PRECOPY))
     assert done.now == f"pid:{program.pid} at there"
     names = [f"round-{number}" for number in range(rounds)]
     assert [json.loads(line) for line in log.read_text().splitlines()] == [

@@ -36,7 +36,7 @@ from nearmetal.lifecycle import Method
 
 pytestmark = [pytest.mark.apart, pytest.mark.no_run, ROOT]
 __all__ = ["criu", "program", "state", "there"]
-HOW = moving.How(method=Method.CRIU)
+HOW = moving.MoveOptions(method=Method.CRIU)
 
 
 def put_there(there: There, ours: Path, path: str) -> None:

@@ -43,7 +43,7 @@ from nearmetal.node.arms import starting
 from nearmetal.node.arms.running_arm import RunningArm
 from nearmetal.node.machine import new_label, prepare_machine
 from nearmetal.node.node import Node, open_node
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.node.survey.available import usable_arms
 from nearmetal.run.audit import ALLOWED, CMA, audit_arms
 from nearmetal.workloads.kernels.registry import argument
@@ -114,15 +114,15 @@ def session_of(asked: Study) -> Iterator[Node]:
     if not HOST.is_root():
         lacking("needs root: namespaces of the machine are shared, and an sshd is started")
     try:
-        machine = prepare_machine(HOST, Silent(), asked.design.mpi)
+        machine = prepare_machine(HOST, NullProgress(), asked.design.mpi)
     except UnavailableError as e:
         lacking(f"{e.what}; {e.remedy}")
-    _, backends, absent = usable_arms(machine, asked, Silent())
+    _, backends, absent = usable_arms(machine, asked, NullProgress())
     if absent:
         lacking(f"cannot run here: {absent}")
     label = new_label()
     with machine_lock(label, command="pytest", force=True):
-        with open_node(machine, asked, backends, label, Silent()) as session:
+        with open_node(machine, asked, backends, label, NullProgress()) as session:
             yield session
         assert find(label) == (), "something is left behind"
 

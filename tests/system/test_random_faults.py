@@ -68,16 +68,16 @@ class Observer:
 
 @contextmanager
 def observed(record: Path) -> Iterator[Observer]:
-    observer, original = Observer(record), checkpoint_event._Course._failed
+    observer, original = Observer(record), checkpoint_event._EventRun._failed
 
-    def failed(course: checkpoint_event._Course, error: RunError | OSError) -> TrialFailedError:
+    def failed(course: checkpoint_event._EventRun, error: RunError | OSError) -> TrialFailedError:
         observer.failing.set()
         found = original(course, error)
         observer.judge(found.what)
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint_event._Course, "_failed", failed)
+        patch.setattr(checkpoint_event._EventRun, "_failed", failed)
         yield observer
 
 

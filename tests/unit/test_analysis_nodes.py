@@ -28,7 +28,7 @@ from nearmetal.analysis.nodes.spread import over_metrics, standing_out
 from nearmetal.api.catalog import catalog
 from nearmetal.api.results import load
 from nearmetal.model.design import Estimand
-from nearmetal.model.node_results import Unlike
+from nearmetal.model.node_results import NodeDeviation
 from nearmetal.model.plan import GROWING, NodeState
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.result import Analysis, Verdict
@@ -352,7 +352,7 @@ def test_a_slow_node_is_named_and_results_without_it_stand_beside() -> None:
     study = a_study()
     found = analysed(study, records_of(study, 48, [0.05] * 7 + [0.10], slow={7: 0.08}), NAMES)
     assert found.nodes is not None and found.nodes.left_out == ("node7",)
-    assert {(e.node, e.unlike) for e in found.nodes.evidence} == {("node7", Unlike.SLOW)}
+    assert {(e.node, e.unlike) for e in found.nodes.evidence} == {("node7", NodeDeviation.SLOW)}
     for e in found.nodes.evidence:
         assert e.ratio.low > 1.03 and e.ratio.low < 1.08 < e.ratio.high and (e.others, e.n) == (7, 6)
     for cell in found.cells:

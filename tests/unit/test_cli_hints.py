@@ -21,7 +21,7 @@ from nearmetal.cli.commands import COMMANDS
 from nearmetal.errors import UnavailableError
 from nearmetal.model.series import Part, Scale, Series
 from nearmetal.model.study import Study
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 
 SOURCE = Path(__file__).parents[2] / "src" / "nearmetal"
 NAMES = [c.name for c in COMMANDS]
@@ -143,9 +143,9 @@ def test_a_dry_run_of_a_series_leaves_out_what_cannot_run(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(planning, "checked", checked)
     machine: Any = object()
-    a, b = planning.checked_series(own, machine, Silent()).parts
+    a, b = planning.checked_series(own, machine, NullProgress()).parts
     assert (a.study, a.absent) == (None, "a needs KVM")
     assert b.study is not None and b.study.question == "checked"
     cannot.add("b")
     with pytest.raises(UnavailableError, match="a needs KVM"):
-        planning.checked_series(own, machine, Silent())
+        planning.checked_series(own, machine, NullProgress())

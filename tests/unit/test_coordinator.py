@@ -13,7 +13,7 @@ from nearmetal.model.change import replace
 from nearmetal.model.plan import NextBlock, NodeState
 from nearmetal.model.record import TrialRecord
 from nearmetal.model.study import Better, Design, Environment, EventSubject, Placement, Study
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.plan import SlicePlanner, make_plan
 from nearmetal.records import ResultsDirectory, node_state, node_states
 from nearmetal.run.workers.block_states import MAX_ATTEMPTS
@@ -43,7 +43,7 @@ for found in simulate(STUDY, PLAN, metrics=METRICS, overheads={"box/one": 0.1}, 
     TRIALS.setdefault(found.block, []).append(found)
 
 
-class Notes(Silent):
+class Notes(NullProgress):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
@@ -145,7 +145,7 @@ def test_the_time_of_each_round_is_known_if_one_runs_after_the_other(tmp_path: P
         workers = kind({}, directory)
         planner = SlicePlanner(STUDY, (), 0.0, None)
         coordinator = Coordinator(
-            STUDY, directory, planner, workers, Silent(), known=(), attempts={}, begin=time.monotonic()
+            STUDY, directory, planner, workers, NullProgress(), known=(), attempts={}, begin=time.monotonic()
         )
         begin = time.monotonic()
         with workers.file:
@@ -184,7 +184,7 @@ def test_a_coordinator_goes_on_from_the_records(tmp_path: Path, known: int) -> N
         directory,
         SlicePlanner(STUDY, (), 0.0, None),
         workers,
-        Silent(),
+        NullProgress(),
         known=directory.trials(),
         attempts={**dict.fromkeys(range(1, known + 1), 1), 9: 1},
         begin=time.monotonic(),
@@ -219,7 +219,7 @@ def test_a_coordinator_learns_on_which_node_a_worker_runs(tmp_path: Path) -> Non
         directory,
         SlicePlanner(STUDY, (), 0.0, None),
         workers,
-        Silent(),
+        NullProgress(),
         known=(),
         attempts={},
         begin=time.monotonic(),

@@ -17,7 +17,7 @@ from nearmetal.model.change import replace
 from nearmetal.model.plan import NextBlock, Plan
 from nearmetal.model.record import Status, TrialRecord
 from nearmetal.model.study import Design
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.plan import SlicePlanner, make_plan
 from nearmetal.records import GrowingTrials, ResultsDirectory
 from nearmetal.records.codec import from_line, to_line
@@ -94,7 +94,7 @@ def test_a_finished_round_takes_at_most_two_kibibytes(tmp_path: Path) -> None:
             directory,
             SlicePlanner(study, (), 0.0, None),
             worker,
-            Silent(),
+            NullProgress(),
             known=(),
             attempts={},
             begin=time.monotonic(),

@@ -19,7 +19,7 @@ from nearmetal.environments.xen.backend import Xen
 from nearmetal.model.environments.guest import GuestSettings, labels_emulator
 from nearmetal.model.environments.placement import NodeKind
 from nearmetal.model.study import Arm, Attachment, Environment, Placement
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.node.survey.emulation import with_emulation
 from nearmetal.report.forms.csv_form import csv_text
 from nearmetal.report.forms.json_form import json_form
@@ -42,7 +42,7 @@ TCG = '{"hypervisors": ["TCGTCGTCGTCG"]}'
 IN_XEN = "Xen in TCG: QEMU Standard PC (Q35)"
 
 
-class Told(Silent):
+class Told(NullProgress):
     def __init__(self) -> None:
         self.notes: list[str] = []
 

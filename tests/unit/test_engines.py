@@ -28,7 +28,7 @@ from nearmetal.host import Completed
 from nearmetal.host.lock import birth
 from nearmetal.model.change import replace
 from nearmetal.model.study import RealNodes
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.records import ResultsDirectory
 from nearmetal.run.run import Order
 from nearmetal.testing.fake_host import FakeHost
@@ -445,4 +445,4 @@ def test_no_engine_runs_workers_on_the_machines_of_a_placement(tmp_path: Path, r
     order = Order(parent=tmp_path, text="", command="", started=0.0, force=False)
     with pytest.raises(UsageError, match="which one run uses at a time"):
         directory = ResultsDirectory.create(tmp_path, study.name, study_yaml="") if resumed else None
-        run_by_engine(study, order, fleet, Silent(), directory=directory)
+        run_by_engine(study, order, fleet, NullProgress(), directory=directory)

@@ -21,11 +21,11 @@ from nearmetal.api.moves.plans import past_moves
 from nearmetal.environments import Criu
 from nearmetal.environments.external import (
     KINDS,
+    DestinationKind,
     External,
     Moves,
     Saved,
     Target,
-    Way,
     Work,
     again_line,
     find_external,
@@ -67,16 +67,16 @@ def failed(text: str) -> Completed:
 @pytest.mark.parametrize(
     ("text", "way"),
     [
-        ("qmp:a", Way.SOCKET),
-        ("./dir", Way.DIRECTORY),
-        ("/var/tmp/x", Way.DIRECTORY),
-        (".", Way.DIRECTORY),
-        ("node7", Way.HOST),
-        ("root@node7", Way.HOST),
-        ("qemu+ssh://node7/system", Way.HOST),
+        ("qmp:a", DestinationKind.SOCKET),
+        ("./dir", DestinationKind.DIRECTORY),
+        ("/var/tmp/x", DestinationKind.DIRECTORY),
+        (".", DestinationKind.DIRECTORY),
+        ("node7", DestinationKind.HOST),
+        ("root@node7", DestinationKind.HOST),
+        ("qemu+ssh://node7/system", DestinationKind.HOST),
     ],
 )
-def test_what_a_destination_is(text: str, way: Way) -> None:
+def test_what_a_destination_is(text: str, way: DestinationKind) -> None:
     assert Target.parse(text).way is way
 
 
@@ -266,12 +266,12 @@ def test_a_domain_of_xen() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_says_how_it_moves_or_why_not(kind: str) -> None:
     found: External = find_external(FakeHost(), f"{kind}:{7 if kind == 'pid' else 'x'}")
-    for way in Way:
+    for way in DestinationKind:
         if way not in found.moves_by:
             why = found.refuses(way)
             assert why.reason and why.remedy
     assert found.checkpoints_by and Method.AUTO not in found.checkpoints_by
-    assert isinstance(found, Moves) == (Way.DIRECTORY not in found.moves_by)
+    assert isinstance(found, Moves) == (DestinationKind.DIRECTORY not in found.moves_by)
 
 
 def test_the_images_are_described_last_and_checked_first(tmp_path: Path) -> None:
@@ -399,30 +399,30 @@ def test_torn_images_are_removed_and_logs_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("instance", "way", "method", "bandwidth", "said"),
     [
-        ("pid:7", Way.HOST, Method.CRIU, 1e6, None),
-        ("runc:x", Way.HOST, Method.CRIU_PRECOPY, 1e6, None),
-        ("pid:7", Way.DIRECTORY, Method.CRIU, 1e6, "by itself, as fast as the disk takes them"),
-        ("lxc:x", Way.DIRECTORY, Method.CRIU, 1e6, "by itself"),
-        ("pid:7", Way.HOST, Method.CRIU_LAZY, 1e6, "criu-lazy sends memory by CRIU itself"),
-        ("qmp:x", Way.SOCKET, Method.PRECOPY, 1e6, None),
-        ("libvirt:x", Way.HOST, Method.PRECOPY, 1 << 20, None),
-        ("libvirt:x", Way.HOST, Method.PRECOPY, 1e6, "whole MiB/s"),
-        ("xl:x", Way.HOST, Method.STREAM, 1e9, "no limit"),
+        ("pid:7", DestinationKind.HOST, Method.CRIU, 1e6, None),
+        ("runc:x", DestinationKind.HOST, Method.CRIU_PRECOPY, 1e6, None),
+        ("pid:7", DestinationKind.DIRECTORY, Method.CRIU, 1e6, "by itself, as fast as the disk takes them"),
+        ("lxc:x", DestinationKind.DIRECTORY, Method.CRIU, 1e6, "by itself"),
+        ("pid:7", DestinationKind.HOST, Method.CRIU_LAZY, 1e6, "criu-lazy sends memory by CRIU itself"),
+        ("qmp:x", DestinationKind.SOCKET, Method.PRECOPY, 1e6, None),
+        ("libvirt:x", DestinationKind.HOST, Method.PRECOPY, 1 << 20, None),
+        ("libvirt:x", DestinationKind.HOST, Method.PRECOPY, 1e6, "whole MiB/s"),
+        ("xl:x", DestinationKind.HOST, Method.STREAM, 1e9, "no limit"),
     ],
 )
 def test_a_bandwidth_is_kept_or_refused(
-    instance: str, way: Way, method: Method, bandwidth: float, said: str | None
+    instance: str, way: DestinationKind, method: Method, bandwidth: float, said: str | None
 ) -> None:
     why = find_external(FakeHost(), instance).exceeds(way, method, bandwidth)
     assert why is None if said is None else (why is not None and said in why.reason and why.remedy)
 
 
 def test_a_method_without_sense_on_one_machine_says_why() -> None:
-    require_way(Way.HOST, Method.CRIU_LAZY)
-    require_way(Way.DIRECTORY, Method.CRIU)
+    require_way(DestinationKind.HOST, Method.CRIU_LAZY)
+    require_way(DestinationKind.DIRECTORY, Method.CRIU)
     for method in (Method.CRIU_LAZY, Method.CRIU_PAGESERVER):
         with pytest.raises(UsageError, match=method.value) as refused:
-            require_way(Way.DIRECTORY, method)
+            require_way(DestinationKind.DIRECTORY, method)
         assert "--to with a host name" in refused.value.remedy
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from nearmetal.api.studies import study_from
 from nearmetal.node.machine import Machine
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.records import ResultsDirectory
 from nearmetal.run import run
 from nearmetal.run.interrupt import interruptible
@@ -75,7 +75,7 @@ def test_ctrl_c_while_a_run_is_taken_down_keeps_its_results(
     monkeypatch.setattr(run, "planner_then", lambda *_: None)
     monkeypatch.setattr(run, "_blocks", lambda *_: None)
     order = run.Order(parent=tmp_path, text="name: s\n", command="nearmetal", started=0.0, force=False)
-    outcome = run.start_run(cast("Machine", None), study_from("quick", 1), order, Silent())
+    outcome = run.start_run(cast("Machine", None), study_from("quick", 1), order, NullProgress())
     assert outcome.interrupted and outcome.directory is not None
     assert outcome.directory.path.parent == tmp_path
 

@@ -11,7 +11,7 @@ import pytest
 from tests.unit import test_containers_2015 as containers
 from tests.unit import test_two_vm_2009 as two_vm
 
-from nearmetal.analysis.papers.claims import ClaimAnswer, Held, OwnOverhead, hold, unlike, wanted
+from nearmetal.analysis.papers.claims import ClaimAnswer, ClaimOutcome, OwnOverhead, hold, unlike, wanted
 from nearmetal.analysis.papers.differences import OwnConditions, difference
 from nearmetal.analysis.published import rate_loss, speed_gain
 from nearmetal.model.change import replace
@@ -22,7 +22,7 @@ from nearmetal.report.series import PartResult, series_json, series_text
 from nearmetal.report.series_page import write_series
 
 SLOWER, FASTER, SAME = Direction
-HOLDS, FAILS, OPEN, IMPOSSIBLE = Held
+HOLDS, FAILS, OPEN, IMPOSSIBLE = ClaimOutcome
 NOTHING = (-1.0, math.inf)
 
 
@@ -65,7 +65,7 @@ def claim(
     ],
 )
 def test_a_claim_is_asked_only_where_the_baseline_computes_as_in_the_paper(
-    shares: dict[str, float | None], held: Held, words: str
+    shares: dict[str, float | None], held: ClaimOutcome, words: str
 ) -> None:
     conditions = MeasurementConditions(computation={"cg": (0.5, 0.5), "ep": (0.9, 0.95)})
     asked = replace(claim(SLOWER, workloads=("cg", "ep")), conditions=conditions)
@@ -136,7 +136,7 @@ def own(low: float, high: float, workload: str = "cg", margin: float = 0.03) -> 
     ],
 )
 def test_a_claim_is_answered_by_the_interval(
-    asked: PaperClaim, interval: tuple[float, float], held: Held
+    asked: PaperClaim, interval: tuple[float, float], held: ClaimOutcome
 ) -> None:
     assert hold(asked, [own(*interval)]).held is held
 

@@ -16,7 +16,7 @@ from nearmetal.environments.xen.backend import Xen
 from nearmetal.errors import UnavailableError, UsageError
 from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.study import Arm, CommandWorkload, Companion, Design, Environment, Placement, Study
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.node.survey.available import usable_arms, usable_backends
 from nearmetal.node.survey.preflight import require_commands, seen_directories
 from nearmetal.testing.fake_host import FakeHost
@@ -88,7 +88,7 @@ def test_a_baseline_that_cannot_run_is_named_with_its_own_reason(monkeypatch: py
     vm = Environment(name="vm", backend="qemu", image="own", placements=("1x1",))
     machine: Any = SimpleNamespace(host=FakeHost(), tools=None, cpus=(0,), cores=1)
     with pytest.raises(UnavailableError, match="the baseline box cannot run here: no namespaces; install it"):
-        usable_arms(machine, replace(asked, environments=(vm, BOX)), Silent())
+        usable_arms(machine, replace(asked, environments=(vm, BOX)), NullProgress())
 
 
 def test_the_backend_of_a_companion_is_checked_beside_guests_on_another_machine(
@@ -99,5 +99,5 @@ def test_the_backend_of_a_companion_is_checked_beside_guests_on_another_machine(
     beside = Companion(argv=("vmstat", "1"), backend="namespaces")
     vm = Environment(name="vm", backend="xen", image="own", beside=beside, placements=("1x1",))
     machine: Any = SimpleNamespace(host=FakeHost(), tools=None)
-    found = usable_backends(machine, replace(study("./app")[0], environments=(vm,)), Silent())
+    found = usable_backends(machine, replace(study("./app")[0], environments=(vm,)), NullProgress())
     assert set(found.backends) == {"xen", "namespaces"} and found.elsewhere == {"vm": None}

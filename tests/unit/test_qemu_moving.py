@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from nearmetal.environments import Together
+from nearmetal.environments import MoveBarrier
 from nearmetal.environments.qemu import moving
 from nearmetal.environments.qemu.moving import MoveProgress, give_up, move
 from nearmetal.environments.qemu.qmp import Monitor
@@ -208,7 +208,7 @@ class Guest(Side):
 
 def moved_together(told: list[str], *, fails: bool) -> list[str]:
     """The errors of two guests that are moved by a thread each."""
-    together, errors = Together(2), list[str]()
+    together, errors = MoveBarrier(2), list[str]()
 
     def run(name: str) -> None:
         source = Guest(name, told, fails=fails and name == "b")

@@ -18,7 +18,7 @@ from nearmetal.errors import DiskFullError, RecordsError
 from nearmetal.model.change import replace
 from nearmetal.model.plan import NextBlock
 from nearmetal.model.record import Claim
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.plan import make_block
 from nearmetal.records import Claims, ClaimState, NewTrials, Orders, ResultsDirectory, claimed_attempts
 from nearmetal.run.decide import Verifications, next_block
@@ -221,7 +221,7 @@ def test_a_worker_refuses_what_another_user_wrote(
     of_another_user(monkeypatch, name)
     with pytest.raises(RecordsError, match=r"another user .*, and it says what is executed"):
         own = requested(tmp_path, "nearmetal run-block", 0.0, force=False)
-        serve_here(directory, own, lambda done: None, Silent())
+        serve_here(directory, own, lambda done: None, NullProgress())
     assert not (directory.path / "present").exists(), "nothing was begun"
 
 

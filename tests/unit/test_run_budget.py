@@ -12,7 +12,16 @@ from nearmetal.cli.plan_text import show_plan
 from nearmetal.model.environments.placement import NodeKind
 from nearmetal.model.plan import GROWING, GrowingLooks
 from nearmetal.model.study import Design, Environment, EventSubject, Placement, RealNodes, Study
-from nearmetal.run.budget import SLACK, Pace, Rest, no_verdict, rest_note, rest_of, too_short, two_looks
+from nearmetal.run.budget import (
+    SLACK,
+    Pace,
+    RemainingRounds,
+    no_verdict,
+    rest_note,
+    rest_of,
+    too_short,
+    two_looks,
+)
 from nearmetal.subjects.start_stop import START
 
 STUDY = Study(
@@ -128,9 +137,9 @@ def test_the_pace_follows_the_last_rounds() -> None:
 
 
 def test_what_is_announced() -> None:
-    rest = Rest(rounds=40, seconds=80.0)
+    rest = RemainingRounds(rounds=40, seconds=80.0)
     ends = "in all; fewer if every figure is decided before, more if decided environments drop out"
     assert rest_note(rest, done=0, elapsed=10.0) == f"about 40 rounds of 2 s, 0:01:30 {ends}"
     assert rest_note(rest, done=1, elapsed=12.0) == f"about 40 more rounds of 2 s, 0:01:32 {ends}"
-    one = rest_note(Rest(rounds=1, seconds=2.5), done=1, elapsed=12.0)
+    one = rest_note(RemainingRounds(rounds=1, seconds=2.5), done=1, elapsed=12.0)
     assert one.startswith("about 1 more round of 2.5 s, 0:00:14")

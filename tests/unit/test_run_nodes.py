@@ -22,7 +22,7 @@ from nearmetal.errors import RecordsError, RunError, UnavailableError, UsageErro
 from nearmetal.model.plan import NextBlock
 from nearmetal.model.roof import MeasuredRoof, RoofRequest, roof_record
 from nearmetal.model.study import Better
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.plan import make_block
 from nearmetal.records import (
     CLAIMS,
@@ -54,7 +54,7 @@ def description(kernel: str = "6.1", digest: str = "abc") -> dict[str, Any]:
     return {"kernel": {"release": kernel}, "parity": parity(digest)}
 
 
-class Notes(Silent):
+class Notes(NullProgress):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
@@ -289,7 +289,7 @@ def test_waiting_ends_with_the_last_worker(directory: ResultsDirectory, claims: 
         raise RunError("all workers have ended")
 
     with pytest.raises(RunError, match="all workers have ended"):
-        await_nodes(present, ("n1",), watch, Silent(), until=time.monotonic() + 60)
+        await_nodes(present, ("n1",), watch, NullProgress(), until=time.monotonic() + 60)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from nearmetal.model.environments.image import ImageDefinition
 from nearmetal.model.series import Figure, Omission, Part, Series, omission_lines
 from nearmetal.model.study import KernelWorkload, Study
 from nearmetal.node.machine import Machine
-from nearmetal.node.progress import Silent
+from nearmetal.node.progress import NullProgress
 from nearmetal.plan.narrowing import narrow
 from nearmetal.records import ResultsDirectory, SeriesDirectory
 from nearmetal.report.tables import profile
@@ -312,7 +312,7 @@ def test_a_part_whose_image_is_not_built_is_planned_as_it_is_foreseen(
     monkeypatch.setattr(planning, "unbuilt_images", lambda study: {"odd": odd})
     monkeypatch.setattr(planning, "foreseen", lambda study: replace(study, question="foreseen"))
     machine = cast("Machine", None)  # not asked
-    parts = planning.checked_series(series, machine, Silent()).parts
+    parts = planning.checked_series(series, machine, NullProgress()).parts
     assert [p.study and p.study.question for p in parts] == ["foreseen", "foreseen"]
 
 

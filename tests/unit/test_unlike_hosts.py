@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nearmetal.api.moves.plans import CHECKPOINT, How, planned
+from nearmetal.api.moves.plans import CHECKPOINT, MoveOptions, planned
 from nearmetal.environments import GuestBase, InstanceRequest, Tools
 from nearmetal.environments.external import CheckOutcome, Saved, Target, monitor, qmp_sockets
 from nearmetal.environments.external.domains import LibvirtDomain
@@ -200,7 +200,7 @@ def test_a_process_is_not_taken_from_the_one_with_which_it_shares_memory(sharing
     assert shares_memory([child]) == parent and shares_memory([parent]) == child
     assert shares_memory([parent, child]) is None
     with pytest.raises(UsageError, match=f"pid:{child} shares memory with process {parent}") as refused:
-        planned(LocalHost(), ProcessTree(pid=child), Target.parse("./i"), How(), CHECKPOINT)
+        planned(LocalHost(), ProcessTree(pid=child), Target.parse("./i"), MoveOptions(), CHECKPOINT)
     assert f"end process {parent}" in refused.value.remedy
 
 

@@ -22,9 +22,9 @@ from nearmetal.environments.xen.backend import lacks, require_fitting_hypervisor
 from nearmetal.environments.xen.config import DomainConfig, DomainDisk, Interface, config_text
 from nearmetal.environments.xen.counters import HypervisorSource
 from nearmetal.environments.xen.disk import disks_made
-from nearmetal.environments.xen.dom0 import Dom0Access, Noted
+from nearmetal.environments.xen.dom0 import Dom0Access, LeftoverNote
 from nearmetal.environments.xen.leftovers import domain_names
-from nearmetal.environments.xen.line import line_of
+from nearmetal.environments.xen.line import choose_agent_network
 from nearmetal.environments.xen.settings import Dom0, XenDisk, XenDiskKind, XenScheduler, XenSettings, XenType
 from nearmetal.environments.xen.xl import XenFacts, Xl
 from nearmetal.errors import RunError, UnavailableError
@@ -247,9 +247,9 @@ def test_each_virtual_cpu_is_pinned_and_read_back() -> None:
 
 def test_a_line_takes_addresses_that_nobody_has() -> None:
     host = FakeHost(commands={("ip", "-4", "-oneline", "address", "show"): "1: lo inet 127.0.0.1/8\n"})
-    lines = {line_of(host, "k").dom0 for _ in range(50)}
+    lines = {choose_agent_network(host, "k").dom0 for _ in range(50)}
     assert len(lines) > 40 and all(a.startswith("169.254.") for a in lines)
-    one = line_of(host, "k")
+    one = choose_agent_network(host, "k")
     assert one.mac.startswith("00:16:3e:") and one.dom0 != one.guest
 
 
@@ -456,7 +456,7 @@ def test_a_dom0_that_is_gone_keeps_nobody_from_removing_on_another(monkeypatch: 
             raise UnavailableError("no connection to far", remedy="ssh far true")
         return nullcontext(here)
 
-    places = tuple(Noted(dom0=d, disks="/var/tmp") for d in (Dom0(destination="far"), None))
+    places = tuple(LeftoverNote(dom0=d, disks="/var/tmp") for d in (Dom0(destination="far"), None))
     monkeypatch.setattr(xen_leftovers, "visited", visit)
     monkeypatch.setattr(xen_leftovers, "_places", lambda _: places)
     monkeypatch.setattr(xen_leftovers, "_names", lambda dom0, _: names[dom0.name])

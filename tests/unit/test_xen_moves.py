@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from nearmetal.environments import InstanceRequest, Migrates, Moved, MoveRequest, Seat, Together, Tools
+from nearmetal.environments import InstanceRequest, Migrates, MoveBarrier, Moved, MoveRequest, Seat, Tools
 from nearmetal.environments.external.contract import Target, Work
 from nearmetal.environments.external.domains import XenDomain
 from nearmetal.environments.registry import get_backend
@@ -24,7 +24,7 @@ from nearmetal.environments.xen import leftovers as xen_leftovers
 from nearmetal.environments.xen import migrate as xen_migrate
 from nearmetal.environments.xen.backend import Xen
 from nearmetal.environments.xen.config import DomainConfig, Interface
-from nearmetal.environments.xen.dom0 import Dom0Access, Noted
+from nearmetal.environments.xen.dom0 import Dom0Access, LeftoverNote
 from nearmetal.environments.xen.guest import XenInstance
 from nearmetal.environments.xen.migrate import METHODS, migrated
 from nearmetal.environments.xen.settings import XenDisk, XenSettings, XenType
@@ -289,7 +289,7 @@ def test_no_guest_moves_on_unsaid_after_the_connection_to_its_dom0_was_lost(
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_guests_of_a_job_are_saved_and_go_on_together(place: Place, fails: bool) -> None:
     """One of them is not even begun where it fails: the other must not wait for ever, suspended."""
-    guests, together = [place.guest(f"{HERE}{n}") for n in range(2)], Together(2)
+    guests, together = [place.guest(f"{HERE}{n}") for n in range(2)], MoveBarrier(2)
     moved: list[Moved] = []
     errors: list[str] = []
 
@@ -363,7 +363,7 @@ def test_domains_that_a_killed_run_was_moving_are_found_and_removed(
     for name in (f"{THERE}--incoming", f"{HERE}--migratedaway", "someone"):
         (place.domains / name).write_text("--p---")
     (place.directory / "disks" / f"{THERE}-saved").write_text("memory")
-    here = Noted(dom0=None, disks=str(place.directory / "disks"))
+    here = LeftoverNote(dom0=None, disks=str(place.directory / "disks"))
     monkeypatch.setattr(xen_leftovers, "_places", lambda _: (here,))
     monkeypatch.setattr(xen_leftovers, "visited", lambda *_: nullcontext(Dom0()))
     assert Xen().instance_names(Dom0()) == (HERE, THERE)

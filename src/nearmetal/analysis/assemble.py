@@ -13,7 +13,7 @@ from ..model.record import Head, Status, TrialRecord, cause_of, unmeasurable
 from ..model.result import Analysis, Unused
 from ..model.study import Study, quantiles_of
 from .causes.attribution import with_sentences
-from .causes.counted import Each, with_causes
+from .causes.counted import MapFunction, with_causes
 from .causes.hypervisor import with_hypervisor
 from .causes.network_trouble import with_network
 from .cells import JudgedCell, Question, answer, with_discoveries, with_holm
@@ -47,7 +47,7 @@ def conclude(
     folded: Folded,
     *,
     detail: bool = True,
-    each: Each = map,
+    each: MapFunction = map,
 ) -> Analysis:
     """Return the same as analyse() for a run whose records are already folded.
 

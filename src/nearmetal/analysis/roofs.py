@@ -34,9 +34,10 @@ WORDS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Under:
-    """The roof that bounds a metric.
+class BoundedMetric:
+    """The upper bound of a metric.
 
+    roof: one of WORDS.
     each: whether the metric is a value per rank while all ranks run. The bound is then the roof divided by
         the number of ranks.
     alone: whether the metric is measured by one rank while the others are idle. The bound is then the roof of
@@ -50,25 +51,26 @@ class Under:
 
 DEFAULTS: Mapping[str, int] = {"bytes": SHORT}
 """Default values of the parameters in ROOF_KERNELS that a workload may leave out."""
+_STREAM = ("copy", "scale", "add", "triad")
 _BLOCKS = ("4KiB", "16KiB", "64KiB", "256KiB", "1MiB")
 #: The key is (kernel or application, metric); a number at the end of the metric ('nb64') may be left out.
-UNDER: Mapping[tuple[str, str], Under] = {
-    **{("stream", metric): Under(roof=TRIAD) for metric in ("copy", "scale", "add", "triad")},
-    ("pingpong", "latency"): Under(roof=LATENCY),
-    ("pingpong", "bandwidth"): Under(roof=BANDWIDTH),
-    ("tcp", "latency"): Under(roof=SOCKETS),
-    ("hpcc", "G-HPL"): Under(roof=DGEMM),
-    ("hpcc", "EP-DGEMM"): Under(roof=DGEMM, each=True),
-    **{("fio", f"read_{size}_bandwidth"): Under(roof=DISK_READ) for size in _BLOCKS},
-    **{("fio", f"write_{size}_bandwidth"): Under(roof=DISK_WRITE) for size in _BLOCKS},
-    ("bonnie", "sequential_input_block"): Under(roof=DISK_READ),
-    ("bonnie", "sequential_output_block"): Under(roof=DISK_WRITE),
-    **{("hpcc", f"EP-STREAM-{m}"): Under(roof=TRIAD, each=True) for m in ("copy", "scale", "add", "triad")},
-    ("hpcc", "Single-STREAM-triad"): Under(roof=TRIAD, alone=True),
-    ("hpcc", "Single-DGEMM"): Under(roof=DGEMM, alone=True),
-    ("hpl", "nb"): Under(roof=DGEMM),
-    ("hpl", "best"): Under(roof=DGEMM),
-    **{("mccalpin-stream", m): Under(roof=TRIAD) for m in ("copy", "scale", "add", "triad")},
+BOUNDED_METRICS: Mapping[tuple[str, str], BoundedMetric] = {
+    **{("stream", m): BoundedMetric(roof=TRIAD) for m in _STREAM},
+    ("pingpong", "latency"): BoundedMetric(roof=LATENCY),
+    ("pingpong", "bandwidth"): BoundedMetric(roof=BANDWIDTH),
+    ("tcp", "latency"): BoundedMetric(roof=SOCKETS),
+    ("hpcc", "G-HPL"): BoundedMetric(roof=DGEMM),
+    ("hpcc", "EP-DGEMM"): BoundedMetric(roof=DGEMM, each=True),
+    **{("fio", f"read_{size}_bandwidth"): BoundedMetric(roof=DISK_READ) for size in _BLOCKS},
+    **{("fio", f"write_{size}_bandwidth"): BoundedMetric(roof=DISK_WRITE) for size in _BLOCKS},
+    ("bonnie", "sequential_input_block"): BoundedMetric(roof=DISK_READ),
+    ("bonnie", "sequential_output_block"): BoundedMetric(roof=DISK_WRITE),
+    **{("hpcc", f"EP-STREAM-{m}"): BoundedMetric(roof=TRIAD, each=True) for m in _STREAM},
+    ("hpcc", "Single-STREAM-triad"): BoundedMetric(roof=TRIAD, alone=True),
+    ("hpcc", "Single-DGEMM"): BoundedMetric(roof=DGEMM, alone=True),
+    ("hpl", "nb"): BoundedMetric(roof=DGEMM),
+    ("hpl", "best"): BoundedMetric(roof=DGEMM),
+    **{("mccalpin-stream", m): BoundedMetric(roof=TRIAD) for m in _STREAM},
 }
 
 
@@ -78,7 +80,7 @@ def wanted(study: Study) -> tuple[RoofRequest, ...]:
     for arm in study.arms():
         for workload in study.workloads:
             if arm.environment.takes(workload.name):
-                kinds = {(u.roof, u.alone) for (s, _), u in UNDER.items() if s == workload.ran}
+                kinds = {(u.roof, u.alone) for (s, _), u in BOUNDED_METRICS.items() if s == workload.ran}
                 found = (_request_for(*kind, arm) for kind in sorted(kinds))
                 out |= dict.fromkeys(w for w in found if w is not None)
     return tuple(out)
@@ -185,8 +187,8 @@ def _over(
 
     median: median of that side over the blocks, in the unit of the cell.
     """
-    ran = workload.ran
-    under = UNDER.get((ran, cell.metric)) or UNDER.get((ran, cell.metric.rstrip("0123456789")))
+    names = (cell.metric, cell.metric.rstrip("0123456789"))
+    under = next((u for n in names if (u := BOUNDED_METRICS.get((workload.ran, n)))), None)
     needed = None if under is None else _request_for(under.roof, under.alone, arm)
     if under is None or needed is None:
         return None

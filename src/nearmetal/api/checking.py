@@ -68,7 +68,7 @@ _KERNELS = "kernels"
 
 def _checks(progress: Progress | None) -> Iterator[Check]:
     from ..node.machine import prepare_machine
-    from ..node.progress import Silent
+    from ..node.progress import NullProgress
     from ..node.survey.attachments import check_attachments
     from .moves.checking import check_checkpoints, check_moves
 
@@ -77,7 +77,7 @@ def _checks(progress: Progress | None) -> Iterator[Check]:
     machine = None
     running: list[Backend] = []
     try:
-        machine = prepare_machine(host, progress or Silent())
+        machine = prepare_machine(host, progress or NullProgress())
         yield unless(None, _KERNELS, f"{machine.built.compiler}, {machine.built.mpi.partition(' (')[0]}")
     except NearmetalError as e:
         yield unless(e, _KERNELS)

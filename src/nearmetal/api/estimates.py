@@ -27,7 +27,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun:
+class PartProgress:
     """The state of a run that is to be resumed.
 
     schedule: the blocks after which verdicts are given.
@@ -40,13 +40,13 @@ class Begun:
     block_seconds: float
 
 
-def begun_of(study: Study, found: ResultsDirectory) -> Begun:
+def begun_of(study: Study, found: ResultsDirectory) -> PartProgress:
     """Return the state of a run that is to be resumed.
 
     study: the study of the run, with the time budget and number of blocks that it is to be resumed with.
     """
     records = list(found.trials())
-    return Begun(
+    return PartProgress(
         schedule=found.plan().schedule,
         done=frozenset(completed_blocks(records, len(make_block(study, 0).trials))),
         block_seconds=analysed(found).analysis.block_seconds,
@@ -88,7 +88,7 @@ class PlanPreview:
 
 
 def previewed(
-    study: Study, *, blocks: int | None = None, begun: Begun | None = None, longer: str = LONGER
+    study: Study, *, blocks: int | None = None, begun: PartProgress | None = None, longer: str = LONGER
 ) -> PlanPreview:
     """Return how a run of a study would begin, or go on. Nothing is started.
 
@@ -131,7 +131,7 @@ def _foreseen_schedule(study: Study) -> Schedule:
     return GROWING if nodes is None or not nodes.names else looks_over_sets(study, len(nodes.names))
 
 
-def estimated(study: Study, begun: Begun | None) -> RunEstimate:
+def estimated(study: Study, begun: PartProgress | None) -> RunEstimate:
     """Return the estimate of a run.
 
     begun: the state of a run that is to be resumed. Its remaining blocks are then estimated, from the

@@ -48,7 +48,7 @@ def run_kernel(
     Raises UsageError for a wrong name or value, UnavailableError or RunError.
     """
     from ..node.machine import new_label, prepare_machine
-    from ..node.progress import Silent
+    from ..node.progress import NullProgress
     from ..run.kernel_run import run_once
 
     known = catalog().kernels
@@ -56,7 +56,7 @@ def run_kernel(
         raise UsageError(f"no kernel {name}", remedy=f"one of {', '.join(known)}")
     usual = {"class": size} if "class" in known[name] else {}
     params = read_values(name, {**usual, **settings}, known[name])
-    with view or nullcontext(Silent()) as progress:
+    with view or nullcontext(NullProgress()) as progress:
         machine = prepare_machine(LocalHost(), progress)
     if ranks is None:
         ranks = 2 if len(machine.cpus) > 1 and kernel(name).ranks.allow(2) else 1

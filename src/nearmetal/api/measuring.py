@@ -15,7 +15,7 @@ from ..errors import RunError, UsageError
 from ..host import LocalHost
 from ..model.environments.image import HOST
 from ..model.study import Mpi, Study
-from ..node.progress import Silent
+from ..node.progress import NullProgress
 from ..records import ResultsDirectory
 from .catalog import catalog, require_images
 from .results import Analyse, Results, analysed, frozen_study, write_report
@@ -361,7 +361,7 @@ def within(study: Study, time: float | None) -> Study:
 
 
 def _shown(progress: Progress | None) -> Progress:
-    return progress or Silent()
+    return progress or NullProgress()
 
 
 def complete_run(

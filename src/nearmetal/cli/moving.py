@@ -39,7 +39,7 @@ def checkpoint(
     json: bool = Json,
     dry_run: bool = DryRun,
 ) -> int:
-    how = moving.How(method=method, keep_running=keep_running, time_limit=_limit(time_limit))
+    how = moving.MoveOptions(method=method, keep_running=keep_running, time_limit=_limit(time_limit))
     if dry_run:
         _show_plan(moving.plan_checkpoint(instance, to, how), json=json)
         return ExitCode.DONE
@@ -90,7 +90,7 @@ def migrate(
     if downtime is not None and total is not None:
         raise UsageError("--downtime and --total are two bounds", remedy="give one of them")
     bound = duration(total, "--total") or duration(downtime, "--downtime") or USUAL_BOUND
-    how = moving.How(
+    how = moving.MoveOptions(
         method=method,
         bound=bound,
         of=Bounded.TOTAL if total is not None else Bounded.DOWNTIME,
@@ -108,7 +108,7 @@ def migrate(
 
 
 def _limit(text: str) -> float:
-    return duration(text, "--time-limit") or moving.How.time_limit
+    return duration(text, "--time-limit") or moving.MoveOptions.time_limit
 
 
 def _show_plan(plan: moving.MovePlan, *, json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict
 
-from ..api.estimates import LONGER, Begun, RunEstimate, previewed
+from ..api.estimates import LONGER, PartProgress, RunEstimate, previewed
 from ..model.study import Study
 from ..report.text import plural
 from ..units import show_clock
@@ -18,7 +18,7 @@ def show_plan(
     json: bool,
     blocks: int | None,
     shown: str = "",
-    begun: Begun | None = None,
+    begun: PartProgress | None = None,
     longer: str = LONGER,
 ) -> None:
     """Print the next blocks in order, with the estimated number and time of all blocks. Environments that
@@ -89,7 +89,7 @@ def _late(guess: RunEstimate) -> str:
     return f", of {guess.late_seconds:.1f} s in {last}, once some figures are decided"
 
 
-def _source(study: Study, begun: Begun | None, guess: RunEstimate) -> str:
+def _source(study: Study, begun: PartProgress | None, guess: RunEstimate) -> str:
     """Return text on how the time of a block was determined."""
     if begun is not None and begun.block_seconds:
         return f"measured in {plural(len(begun.done), 'round')}"

@@ -32,7 +32,7 @@ from .read.present import print_result
 from .view import View, analysed
 
 if TYPE_CHECKING:
-    from ..api.estimates import Begun, RunEstimate
+    from ..api.estimates import PartProgress, RunEstimate
     from ..api.series.running import Machine, Open, Start
     from ..records import SeriesDirectory
 
@@ -118,14 +118,13 @@ def show_series(
     *,
     json: bool,
     blocks: int | None,
-    begun: Mapping[str, Begun] | None = None,
+    begun: Mapping[str, PartProgress] | None = None,
 ) -> None:
     """Print the plan of a series: the next blocks and the estimated time of every part.
 
-    series: if it is to be resumed, with the parts that are not done only.
-    blocks: number of blocks to print of each part; one if None.
-    begun: if the series is to be resumed, the state of each part that was begun, by its key; None for a new
-        series.
+    series: the series to plan. To resume one, without the parts that are done.
+    blocks: number of blocks to print per part; one if None.
+    begun: progress of the parts that were begun, by key; None for a new series.
     """
     resuming, begun = begun is not None, begun or {}
     timed, builds = part_times(series, begun), images_to_build(series)
@@ -175,7 +174,7 @@ def show_series(
 
 
 def _planned(
-    part: Part, timed: Mapping[str, tuple[Study, RunEstimate]], begun: Begun | None
+    part: Part, timed: Mapping[str, tuple[Study, RunEstimate]], begun: PartProgress | None
 ) -> dict[str, object]:
     head: dict[str, object] = {
         "part": part.key,

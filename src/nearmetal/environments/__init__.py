@@ -38,11 +38,11 @@ from .moving import (
     EnablesMoves,
     HoldsConnections,
     Migrates,
+    MoveBarrier,
     Moved,
     MoveRequest,
     Predictable,
     Restore,
-    Together,
 )
 
 __all__ = [
@@ -70,6 +70,7 @@ __all__ = [
     "Instance",
     "InstanceRequest",
     "Migrates",
+    "MoveBarrier",
     "MoveRequest",
     "Moved",
     "Predictable",
@@ -79,7 +80,6 @@ __all__ = [
     "Restore",
     "Seat",
     "Seated",
-    "Together",
     "Tools",
     "Tuned",
     "Unavailable",

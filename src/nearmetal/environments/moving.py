@@ -144,12 +144,12 @@ class HoldsConnections(Checkpoints, Protocol):
         it."""
 
 
-class Together:
-    """Synchronizes the moves of several guests. Each move is made by its own thread.
+class MoveBarrier:
+    """Barrier for the moves of several guests. Each move is made by its own thread.
 
     No guest is saved before all guests are stopped, and no guest continues before all are restored. If one
-    move fails, all guests continue at their sources. A guest whose source has ended by then (of libvirt) or
-    can no longer go on (of Xen) is lost; its error says so.
+    move fails, every guest continues at its source, unless the source no longer exists (libvirt) or cannot
+    continue (Xen). Such a guest is lost, and its error says so.
     """
 
     def __init__(self, guests: int) -> None:
@@ -198,7 +198,7 @@ class MoveRequest:
     bandwidth: float | None = None
     downtime_limit: float = 0.3
     time_limit: float = 60.0
-    together: Together | None = None
+    together: MoveBarrier | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,7 +72,7 @@ class CellNodes:
         return Estimand.ALIKE if self.estimand is Estimand.THESE else Estimand.THESE
 
 
-class Unlike(StrEnum):
+class NodeDeviation(StrEnum):
     """How a node differs from the others.
 
     SLOW: the baseline takes longer on it than on the others, by more than the margin.
@@ -94,7 +94,7 @@ class NodeEvidence:
     """
 
     node: str
-    unlike: Unlike
+    unlike: NodeDeviation
     baseline: str
     workload: str
     metric: str

@@ -40,7 +40,7 @@ class Progress(Protocol):
     def block(self, done: BlockDone) -> None: ...
 
 
-class Silent:
+class NullProgress:
     """Receiver that displays nothing."""
 
     def phase(self, text: str) -> None:

@@ -88,10 +88,7 @@ def plan_ends(settings: Sequence[NetworkSettings], count: int, first: int) -> tu
 
 
 def next_subnet(within: IPv4Network, number: int, prefix: int = 24) -> IPv4Network:
-    """Return the network with a number among the networks of a prefix length within a wider network.
-
-    Numbers are taken modulo the number of these networks.
-    """
+    """Return subnet `number` (modulo their count) of the given prefix length inside `within`."""
     known = 1 << (prefix - within.prefixlen)
     return IPv4Network((int(within[0]) + (number % known << (32 - prefix)), prefix))
 

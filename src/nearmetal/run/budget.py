@@ -49,23 +49,22 @@ class Pace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rest:
-    """The rest of a run if no verdict ends it earlier.
+class RemainingRounds:
+    """The rounds that remain in a run, if no verdict ends it earlier.
 
-    rounds: number of further rounds.
-    seconds: duration of all of them together.
+    rounds: number of remaining rounds.
+    seconds: their total duration.
     """
 
     rounds: int
     seconds: float
 
 
-def rest_of(design: Design, lengths: Sequence[float], *, done: int, elapsed: float) -> Rest | None:
-    """Return how many more rounds the limits of a run allow, and how long they take; None if the run has no
-    limit.
+def rest_of(design: Design, lengths: Sequence[float], *, done: int, elapsed: float) -> RemainingRounds | None:
+    """Return the number of rounds that the limits of a run still allow, and their total time. Return None if
+    the run has no limit.
 
-    lengths: seconds of one round in each stage of the run: up to the first of LOOKS, up to each further one,
-        and after the last.
+    lengths: seconds of one round in each stage of the run. A stage ends at each of LOOKS; the last one is open.
     done: number of rounds done, including those before a resumption.
     elapsed: seconds of the time budget that are used up.
     """
@@ -80,10 +79,10 @@ def rest_of(design: Design, lengths: Sequence[float], *, done: int, elapsed: flo
         rounds, seconds = rounds + number, seconds + number * length
         if number < most:
             break
-    return Rest(rounds=rounds, seconds=seconds)
+    return RemainingRounds(rounds=rounds, seconds=seconds)
 
 
-def rest_note(rest: Rest, *, done: int, elapsed: float) -> str:
+def rest_note(rest: RemainingRounds, *, done: int, elapsed: float) -> str:
     """Return a note that announces the remaining rounds and their time. It is shown when the duration of the
     first round is known.
 

@@ -262,10 +262,8 @@ def _verification_seconds(workload: KernelWorkload, arm: Arm) -> float:
 
 
 def _slice_seconds(workload: KernelWorkload, arm: Arm) -> float:
-    """Return the estimated seconds of one slice on the placement of an arm, on bare metal.
-
-    A message longer than the queue of an emulated link loses packets, which are sent again only after a
-    timeout.
+    """Return the estimated seconds of one slice on the placement of an arm, on bare metal, including one TCP
+    retransmission timeout if a message exceeds the queue of an emulated link.
     """
     ranks, queue = arm.placement.ranks, arm.placement.link.queue
     if arm.placement.node.emulated and queue is not None and int(workload.params.get("bytes", 0)) > queue:

@@ -33,7 +33,7 @@ Value = TypeVar("Value")
 Result = TypeVar("Result")
 
 
-class Each(Protocol):
+class MapFunction(Protocol):
     """A function like map(): yields function(value) for each value, in order. It may use threads."""
 
     def __call__(
@@ -196,7 +196,7 @@ def with_causes(
     folded: Folded,
     *,
     schedules: Mapping[str, Schedule],
-    each: Each = map,
+    each: MapFunction = map,
 ) -> tuple[Cell, ...]:
     """Return the cells with the causes of their extra time, and with a change that may help.
 

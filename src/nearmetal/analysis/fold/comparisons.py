@@ -122,7 +122,7 @@ def joined_pieces(choice: ChosenTrials, pieces: Iterable[Piece]) -> Folded:
         is not in memory twice.
     """
     ordered = sorted(pieces, key=_first_block)
-    mistrust = _Mistrust(ordered)
+    mistrust = _UntrustedBlocks(ordered)
     lost = _united([p.lost for p in ordered])
     measured: dict[tuple[Side, RowName], Measured] = {}
     for key in _keys(p.measured for p in ordered):
@@ -252,8 +252,8 @@ def _first_block(piece: Piece) -> int:
     return min((*found, *lost), default=0)
 
 
-class _Mistrust:
-    """The blocks whose results cannot be trusted, with the reason.
+class _UntrustedBlocks:
+    """Blocks whose results are not trusted because a verification failed.
 
     A workload may be verified in some of its blocks only. After a failed verification, the blocks since the
     last good one and up to the next good one are not trusted. Blocks before the first verification are

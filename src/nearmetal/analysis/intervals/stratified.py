@@ -200,8 +200,8 @@ class _Counted:
         return sum(w.number_at_most(theta) * self._grid // w.count for w in self._walsh)
 
     def first_above(self, k: int) -> float:
-        """Return a theta that is at most the smallest at which the statistic exceeds k, by less than 1e-10 of
-        the range of the values."""
+        """Return the smallest theta at which the statistic exceeds k, rounded down by at most 1e-10 of the
+        range."""
         low, high = self._range
         width = max(high - low, abs(low), abs(high), 1e-300)
         low -= width

@@ -28,7 +28,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from ...model.node_results import NodeEvidence, Unlike
+from ...model.node_results import NodeDeviation, NodeEvidence
 from ...model.result import Interval
 from ...model.study import Better
 from ..fold.attempts import Side
@@ -44,7 +44,7 @@ LEAST_NODES = 3
 """Least number of nodes: of two that differ, either may be the exception."""
 UNSTEADY = 2.0
 """Ratio of A/A differences above which a node is unsteady."""
-SHARES = {Unlike.SLOW: 0.9, Unlike.UNSTEADY: 0.1}
+SHARES = {NodeDeviation.SLOW: 0.9, NodeDeviation.UNSTEADY: 0.1}
 """Share of alpha for each kind of evidence."""
 MOST_BLOCKS = 1000
 """Largest number of blocks on either side of a comparison; more are thinned evenly."""
@@ -62,7 +62,7 @@ def unlike_nodes(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) -> tu
     if len(nodes.names) < LEAST_NODES:
         return ()
     family = len(nodes.names) * len(rows)
-    bounds = {Unlike.SLOW: math.log1p(margin), Unlike.UNSTEADY: math.log(UNSTEADY)}
+    bounds = {NodeDeviation.SLOW: math.log1p(margin), NodeDeviation.UNSTEADY: math.log(UNSTEADY)}
     found: list[NodeEvidence] = []
     speeds = {name: _values(first, second, nodes) for name, (first, second) in rows.items()}
     for unlike, bound in bounds.items():
@@ -72,7 +72,7 @@ def unlike_nodes(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) -> tu
             name: _exceptions(x, owners, level=level / family, bound=bound)
             for name, (x, owners) in every.items()
         }
-        if unlike is Unlike.SLOW and any(shifts.values()):
+        if unlike is NodeDeviation.SLOW and any(shifts.values()):
             out = _beyond_spread(every, level)
             shifts = {name: {k: s for k, s in own.items() if k in out[name]} for name, own in shifts.items()}
         for (arm, row), own in shifts.items():
@@ -90,15 +90,17 @@ def unlike_nodes(rows: Rows, nodes: Nodes, *, alpha: float, margin: float) -> tu
                         ratio=ratio_of(shift),
                     )
                 )
-    return tuple(sorted(found, key=lambda e: (nodes.names.index(e.node), e.unlike is not Unlike.SLOW)))
+    return tuple(sorted(found, key=lambda e: (nodes.names.index(e.node), e.unlike is not NodeDeviation.SLOW)))
 
 
-def _values(first: Measured, second: Measured, nodes: Nodes) -> dict[Unlike, tuple[FloatArray, IntArray]]:
+def _values(
+    first: Measured, second: Measured, nodes: Nodes
+) -> dict[NodeDeviation, tuple[FloatArray, IntArray]]:
     """Return the values that are compared between the nodes, by kind of evidence: a logarithm for each block,
     and the node of each block, as an index."""
     blocks, slow, differences = by_block(first, second)
     owners = nodes.nodes_of(blocks.tolist())
-    return {Unlike.SLOW: (slow, owners), Unlike.UNSTEADY: (_log_sizes(differences), owners)}
+    return {NodeDeviation.SLOW: (slow, owners), NodeDeviation.UNSTEADY: (_log_sizes(differences), owners)}
 
 
 def by_block(first: Measured, second: Measured) -> tuple[IntArray, FloatArray, FloatArray]:

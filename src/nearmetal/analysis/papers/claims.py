@@ -10,8 +10,8 @@ from enum import StrEnum
 from ...model.papers.published import Bound, Direction, PaperClaim, Quantity
 
 
-class Held(StrEnum):
-    """The answers to whether a claim holds."""
+class ClaimOutcome(StrEnum):
+    """Whether a claim of a paper holds here."""
 
     HOLDS = "holds here"
     FAILS = "does not hold here"
@@ -52,9 +52,9 @@ class ClaimAnswer:
     """
 
     claim: PaperClaim
-    held: Held
-    direction: Held
-    each: tuple[tuple[str, Held], ...]
+    held: ClaimOutcome
+    direction: ClaimOutcome
+    each: tuple[tuple[str, ClaimOutcome], ...]
     reason: str
 
 
@@ -168,16 +168,16 @@ def hold(
     unasked: workloads for which the claim cannot be checked here, with reasons; see unlike().
     """
     if claim.cannot or cannot:
-        return _without(claim, Held.IMPOSSIBLE, claim.cannot or cannot)
+        return _without(claim, ClaimOutcome.IMPOSSIBLE, claim.cannot or cannot)
     unasked = unasked or {}
     if unasked and unasked.keys() >= {*claim.workloads}:
-        return _without(claim, Held.IMPOSSIBLE, "; ".join(unasked.values()))
+        return _without(claim, ClaimOutcome.IMPOSSIBLE, "; ".join(unasked.values()))
     ours = [o for o in ours if o.workload not in unasked]
     own = [o for o in ours if o.workload in claim.workloads]
     if claim.above:
         return _ranking(claim, own, [o for o in ours if o.workload in claim.above], why)
     if not own:
-        return _without(claim, Held.OPEN, why or "not measured")
+        return _without(claim, ClaimOutcome.OPEN, why or "not measured")
     differs = claim.direction is not Direction.SAME
     material = differs and claim.bound is not Bound.AT_MOST
     each = tuple((o.what, _within(o, wanted(claim, o.margin), material=material)) for o in own)
@@ -186,7 +186,7 @@ def hold(
     missing = [w for w in claim.workloads if w not in {o.workload for o in own}]
     untold = [why for w, why in unasked.items() if w in missing]
     if missing:
-        held, direction = (Held.OPEN if h is Held.HOLDS else h for h in (held, direction))
+        held, direction = (ClaimOutcome.OPEN if h is ClaimOutcome.HOLDS else h for h in (held, direction))
     finite = all(o.finite for o in own)
     missing = [w for w in missing if w not in unasked]
     reason = _reason(claim, held, direction, each, missing, finite=finite, partial=bool(untold))
@@ -195,35 +195,36 @@ def hold(
     return ClaimAnswer(claim=claim, held=held, direction=direction, each=each, reason=reason)
 
 
-def _without(claim: PaperClaim, held: Held, reason: str) -> ClaimAnswer:
+def _without(claim: PaperClaim, held: ClaimOutcome, reason: str) -> ClaimAnswer:
     return ClaimAnswer(claim=claim, held=held, direction=held, each=(), reason=reason)
 
 
-def _within(own: OwnOverhead, region: tuple[float, float], *, material: bool) -> Held:
+def _within(own: OwnOverhead, region: tuple[float, float], *, material: bool) -> ClaimOutcome:
     """Return whether an overhead lies in a region.
 
     material: whether the claim states a difference. Such a claim fails if our overhead is equivalent to 0.
     """
     low, high = region
     if not own.finite:
-        return Held.OPEN
+        return ClaimOutcome.OPEN
     if low <= own.low and own.high <= high:
-        return Held.HOLDS
+        return ClaimOutcome.HOLDS
     equal = -own.margin < own.low and own.high < own.margin
-    return Held.FAILS if own.high < low or own.low > high or (equal and material) else Held.OPEN
+    fails = own.high < low or own.low > high or (equal and material)
+    return ClaimOutcome.FAILS if fails else ClaimOutcome.OPEN
 
 
-def _all(answers: Sequence[Held]) -> Held:
-    if Held.FAILS in answers:
-        return Held.FAILS
-    return Held.HOLDS if all(a is Held.HOLDS for a in answers) else Held.OPEN
+def _all(answers: Sequence[ClaimOutcome]) -> ClaimOutcome:
+    if ClaimOutcome.FAILS in answers:
+        return ClaimOutcome.FAILS
+    return ClaimOutcome.HOLDS if all(a is ClaimOutcome.HOLDS for a in answers) else ClaimOutcome.OPEN
 
 
 def _reason(
     claim: PaperClaim,
-    held: Held,
-    direction: Held,
-    each: Sequence[tuple[str, Held]],
+    held: ClaimOutcome,
+    direction: ClaimOutcome,
+    each: Sequence[tuple[str, ClaimOutcome]],
     missing: Sequence[str],
     *,
     finite: bool,
@@ -239,17 +240,17 @@ def _reason(
     out = []
     if partial or len({h for _, h in each}) > 1:
         for answer, words in (
-            (Held.HOLDS, "holds for"),
-            (Held.FAILS, "does not hold for"),
-            (Held.OPEN, "no verdict yet for"),
+            (ClaimOutcome.HOLDS, "holds for"),
+            (ClaimOutcome.FAILS, "does not hold for"),
+            (ClaimOutcome.OPEN, "no verdict yet for"),
         ):
             if named := [workload for workload, h in each if h is answer]:
                 out.append(f"{words} {', '.join(named)}")
     if missing:
         out.append(f"not measured: {', '.join(missing)}")
-    if claim.printed and held is not Held.HOLDS and direction is Held.HOLDS:
+    if claim.printed and held is not ClaimOutcome.HOLDS and direction is ClaimOutcome.HOLDS:
         out.append(f"its direction ({claim.direction}) holds")
-    if held is Held.OPEN and not out:
+    if held is ClaimOutcome.OPEN and not out:
         out.append("the interval reaches across a limit of the claim" if finite else "no interval yet")
     return "; ".join(out)
 
@@ -262,14 +263,14 @@ def _ranking(
     why: the reason to give if one of the groups was not measured; '' for a general one.
     """
     if not own or not others:
-        return _without(claim, Held.OPEN, why or "not measured")
+        return _without(claim, ClaimOutcome.OPEN, why or "not measured")
     pairs = [(a, b) for a in own for b in others]
     for a, b in pairs:
         if a.finite and b.finite and a.high < b.low:
-            return _without(claim, Held.FAILS, f"{b.what} is affected more than {a.what}")
+            return _without(claim, ClaimOutcome.FAILS, f"{b.what} is affected more than {a.what}")
     whole = {o.workload for o in (*own, *others)} == {*claim.workloads, *claim.above}
     if not whole:
-        return _without(claim, Held.OPEN, "not all of them were measured")
+        return _without(claim, ClaimOutcome.OPEN, "not all of them were measured")
     if all(a.finite and b.finite and b.high < a.low for a, b in pairs):
-        return _without(claim, Held.HOLDS, "")
-    return _without(claim, Held.OPEN, "their intervals overlap")
+        return _without(claim, ClaimOutcome.HOLDS, "")
+    return _without(claim, ClaimOutcome.OPEN, "their intervals overlap")

@@ -20,7 +20,7 @@ from ...environments.external import (
 from ...errors import NearmetalError, RunError
 from ...host import Host
 from ...lifecycle import Method
-from .hosts import ImagesThere
+from .hosts import RemoteImages
 
 
 def described(host: Host, external: External, method: Method) -> Saved:
@@ -46,11 +46,11 @@ def write(host: Host, external: External, work: Work, saved: Saved, images: Path
         raise stopped_dump(host, external, images) from e
 
 
-def written(error: WrittenError, images: Path, there: ImagesThere | None = None) -> RunError:
+def written(error: WrittenError, images: Path, there: RemoteImages | None = None) -> RunError:
     return RunError(error.what, where=str(images), remedy=f"when it has ended: {again(images, there)}")
 
 
-def stopped_dump(host: Host, external: External, images: Path, there: ImagesThere | None = None) -> RunError:
+def stopped_dump(host: Host, external: External, images: Path, there: RemoteImages | None = None) -> RunError:
     """Return the error of a dump that Ctrl-C has interrupted."""
     if runs(host, external):
         return RunError(f"interrupted; {external.name} continues")
@@ -58,7 +58,7 @@ def stopped_dump(host: Host, external: External, images: Path, there: ImagesTher
     return RunError(what, where=str(images), remedy=again(images, there))
 
 
-def interrupted(external: External, images: Path, there: ImagesThere | None = None) -> RunError:
+def interrupted(external: External, images: Path, there: RemoteImages | None = None) -> RunError:
     return RunError(
         f"interrupted; whether {external.name} was restored already is not known",
         where=str(images),
@@ -66,7 +66,7 @@ def interrupted(external: External, images: Path, there: ImagesThere | None = No
     )
 
 
-def again(images: Path, there: ImagesThere | None) -> str:
+def again(images: Path, there: RemoteImages | None) -> str:
     """Return the command line that restores from images. If their memory is on the other machine only, the
     text also says what to copy."""
     copy = ""

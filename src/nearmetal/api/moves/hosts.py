@@ -35,7 +35,7 @@ _LOOK_AGAIN = 0.01
 
 
 @dataclass(kw_only=True)
-class ImagesThere:
+class RemoteImages:
     """A directory for images on another machine.
 
     host: this machine.
@@ -143,7 +143,7 @@ class ImagesThere:
 
 
 @contextmanager
-def images_on(host: Host, remote: SshHost, work: Work) -> Iterator[ImagesThere]:
+def images_on(host: Host, remote: SshHost, work: Work) -> Iterator[RemoteImages]:
     """Make a directory for images on another machine. It is removed on exit, unless it must be kept or the
     connection is lost.
 
@@ -153,7 +153,7 @@ def images_on(host: Host, remote: SshHost, work: Work) -> Iterator[ImagesThere]:
     if not made.ok:
         raise RunError(f"no directory on {remote.name}: {made.failure()}")
     path, end = Path(made.stdout.strip()), time.monotonic() + work.time_limit
-    there = ImagesThere(host=host, remote=remote, path=path, bandwidth=work.bandwidth, end=end)
+    there = RemoteImages(host=host, remote=remote, path=path, bandwidth=work.bandwidth, end=end)
     try:
         yield there
     finally:
@@ -161,7 +161,7 @@ def images_on(host: Host, remote: SshHost, work: Work) -> Iterator[ImagesThere]:
 
 
 def move_lazily(
-    host: Host, external: Dumps, work: Work, saved: Saved, images: Path, there: ImagesThere
+    host: Host, external: Dumps, work: Work, saved: Saved, images: Path, there: RemoteImages
 ) -> tuple[str, float]:
     """Continue an instance on another machine first, and send its memory afterwards (lazy migration by CRIU).
 
@@ -205,7 +205,7 @@ def move_lazily(
 
 
 def _await_memory(
-    external: Dumps, saved: Saved, there: ImagesThere, programs: Sequence[Process], held: Sequence[int]
+    external: Dumps, saved: Saved, there: RemoteImages, programs: Sequence[Process], held: Sequence[int]
 ) -> None:
     """Wait until all memory of an instance has arrived on the other machine.
 

@@ -20,6 +20,7 @@ from ...environments.criu import PAGE_SERVER_LOG
 from ...environments.criu_images import memory_sent
 from ...environments.external import FORMS as FORMS
 from ...environments.external import (
+    DestinationKind,
     Dumps,
     External,
     MovedAway,
@@ -27,7 +28,6 @@ from ...environments.external import (
     RestoredError,
     Saved,
     Target,
-    Way,
     Work,
     WrittenError,
     find_external,
@@ -47,13 +47,13 @@ from ...host.ssh import SshHost, SshWay, ssh_host
 from ...lifecycle import Method
 from ...model.change import replace
 from .dumps import again, described, interrupted, removed_if_failed, runs, stopped_dump, write, written
-from .hosts import ImagesThere, images_on, move_lazily
+from .hosts import RemoteImages, images_on, move_lazily
 from .locks import only_one, only_one_of
-from .plans import ASK_SECONDS, CHECKPOINT, MIGRATE, How, MovePlan, planned, remember, work_of
+from .plans import ASK_SECONDS, CHECKPOINT, MIGRATE, MoveOptions, MovePlan, planned, remember, work_of
 from .restore_plans import RESTORE, RestorePlan, planned_restore, read, remember_restore
 
 __all__ = [
-    "How",
+    "MoveOptions",
     "MovePlan",
     "MoveResult",
     "RestorePlan",
@@ -90,12 +90,12 @@ class MoveResult:
     plan: MovePlan | RestorePlan
 
 
-def plan_checkpoint(instance: str, to: Path, how: How) -> MovePlan:
+def plan_checkpoint(instance: str, to: Path, how: MoveOptions) -> MovePlan:
     host = LocalHost()
     return planned(host, find_external(host, instance), _directory(to), how, CHECKPOINT)
 
 
-def plan_migrate(instance: str, to: str, how: How) -> MovePlan:
+def plan_migrate(instance: str, to: str, how: MoveOptions) -> MovePlan:
     host = LocalHost()
     external = find_external(host, instance)
     external.inspect(host)
@@ -110,7 +110,7 @@ def plan_restore(directory: Path, into: str | None = None) -> RestorePlan:
     return planned_restore(host, directory, saved, external)
 
 
-def checkpoint(instance: str, to: Path, how: How, say: Say = lambda _: None) -> MoveResult:
+def checkpoint(instance: str, to: Path, how: MoveOptions, say: Say = lambda _: None) -> MoveResult:
     """Write an instance to a new directory. The instance ends then, unless how.keep_running is set.
 
     say: called with a message for the user when the writing begins.
@@ -149,7 +149,7 @@ def restore(directory: Path, into: str | None = None, say: Say = lambda _: None)
     """
     host = LocalHost()
     saved, external = read(host, directory, into, complete=True)
-    work = work_of(How(), external)
+    work = work_of(MoveOptions(), external)
     external.require_programs(host, work)
     with _alone(external), only_one_of(directory):
         say(f"restoring {external.name} from {directory}")
@@ -173,7 +173,7 @@ def restore(directory: Path, into: str | None = None, say: Say = lambda _: None)
 
 
 def migrate(
-    instance: str, to: str, how: How, say: Say = lambda _: None, warn: Say = lambda _: None
+    instance: str, to: str, how: MoveOptions, say: Say = lambda _: None, warn: Say = lambda _: None
 ) -> MoveResult:
     """Move an instance to a waiting QEMU, to another host, or through a directory on this machine.
 
@@ -189,7 +189,7 @@ def migrate(
         stack.enter_context(_alone(external))
         external.inspect(host)
         target, remote = stack.enter_context(_reached(host, external, to))
-        if target.way is Way.SOCKET:
+        if target.way is DestinationKind.SOCKET:
             stack.enter_context(_alone(named(f"qmp:{target.text}")))
         plan = planned(host, external, target, how, MIGRATE, remote)
         if plan.method.risk:
@@ -221,12 +221,12 @@ def _alone(external: External) -> AbstractContextManager[None]:
     Raises BusyError if another command has locked it.
     """
     kind, _, rest = external.name.partition(":")
-    at_socket = Way.SOCKET in external.moves_by
+    at_socket = DestinationKind.SOCKET in external.moves_by
     return only_one(f"{kind}:{Path(rest).absolute()}" if at_socket else external.name)
 
 
 def _by_directory(
-    host: Host, external: External, target: Target, how: How, plan: MovePlan
+    host: Host, external: External, target: Target, how: MoveOptions, plan: MovePlan
 ) -> tuple[MovedAway, str]:
     """Move an instance on this machine, by a checkpoint and a restore. Returns the move, and the directory of
     the images."""
@@ -251,7 +251,7 @@ def _by_directory(
 
 
 def _to_host(
-    host: Host, external: External, target: Target, how: How, plan: MovePlan, remote: SshHost
+    host: Host, external: External, target: Target, how: MoveOptions, plan: MovePlan, remote: SshHost
 ) -> MovedAway:
     """Move an instance to another machine, by images or by memory that CRIU sends. The images on this machine
     are removed."""
@@ -285,7 +285,7 @@ def _to_host(
 
 
 def _send(
-    host: Host, external: External, work: Work, saved: Saved, images: Path, there: ImagesThere
+    host: Host, external: External, work: Work, saved: Saved, images: Path, there: RemoteImages
 ) -> float:
     """Write an instance to images that can be copied, or its memory directly to the other machine. Returns
     the monotonic time at which its last dump began."""
@@ -319,7 +319,7 @@ def _send(
 
 
 def _on_remote(
-    host: Host, external: External, work: Work, images: Path, saved: Saved, there: ImagesThere
+    host: Host, external: External, work: Work, images: Path, saved: Saved, there: RemoteImages
 ) -> str:
     """Copy images to another machine, and restore the instance there. If that fails, it is restored here.
     Returns its name on the other machine.
@@ -360,7 +360,7 @@ def _back(
     work: Work,
     images: Path,
     saved: Saved,
-    there: ImagesThere,
+    there: RemoteImages,
     why: NearmetalError,
 ) -> str:
     """Restore an instance on this machine, because it could not be restored on the other one. Returns its
@@ -389,8 +389,8 @@ def _back(
     return back
 
 
-def _images_of(target: Target, how: How, plan: MovePlan) -> Path:
-    if target.way is Way.DIRECTORY:
+def _images_of(target: Target, how: MoveOptions, plan: MovePlan) -> Path:
+    if target.way is DestinationKind.DIRECTORY:
         return Path(target.text)
     if how.images is not None:
         return how.images
@@ -399,7 +399,7 @@ def _images_of(target: Target, how: How, plan: MovePlan) -> Path:
 
 
 def _directory(to: Path) -> Target:
-    return Target(way=Way.DIRECTORY, text=str(to))
+    return Target(way=DestinationKind.DIRECTORY, text=str(to))
 
 
 @contextmanager
@@ -410,7 +410,8 @@ def _reached(host: Host, external: External, to: str) -> Iterator[tuple[Target, 
     Hypervisors that move guests by themselves make their own connection.
     """
     target = Target.parse(to)
-    if target.way is not Way.HOST or Way.HOST not in external.moves_by or isinstance(external, Moves):
+    by_copy = DestinationKind.HOST in external.moves_by and not isinstance(external, Moves)
+    if target.way is not DestinationKind.HOST or not by_copy:
         yield target, None
         return
     label = f"nearmetal-check-{os.getpid()}-move"

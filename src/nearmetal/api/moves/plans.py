@@ -17,12 +17,12 @@ from pathlib import Path
 from ...environments import Criu, Unavailable
 from ...environments.external import (
     CheckOutcome,
+    DestinationKind,
     External,
     Facts,
     HostCheck,
     Moves,
     Target,
-    Way,
     Work,
     compare,
     describe,
@@ -72,7 +72,7 @@ _KEPT = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class How:
+class MoveOptions:
     """How an instance is checkpointed or moved.
 
     method: AUTO chooses one by the bound.
@@ -135,7 +135,7 @@ class MovePlan:
         return next(p for p in self.methods if p.method is self.method)
 
 
-def work_of(how: How, external: External, method: Method = Method.AUTO) -> Work:
+def work_of(how: MoveOptions, external: External, method: Method = Method.AUTO) -> Work:
     """Return the settings with which an instance is checkpointed, restored or moved.
 
     method: the chosen method, which determines the downtime that pre-copy may use.
@@ -171,7 +171,12 @@ def _criu(host: Host) -> Criu:
 
 
 def planned(
-    host: Host, external: External, target: Target, how: How, action: str, remote: SshHost | None = None
+    host: Host,
+    external: External,
+    target: Target,
+    how: MoveOptions,
+    action: str,
+    remote: SshHost | None = None,
 ) -> MovePlan:
     """Predict the downtime and the total time of every method, and choose one. Nothing is moved; a file of
     32 MiB is written to measure the speed of a destination, and removed again.
@@ -196,7 +201,7 @@ def planned(
             external.require_programs(remote, work)
             _require_remote_room(remote, facts.memory)
             findings = _require_like(host, external, remote, facts)
-        at = Path(target.text) if target.way is Way.DIRECTORY else how.images or user_state()
+        at = Path(target.text) if target.way is DestinationKind.DIRECTORY else how.images or user_state()
         free = require_room(at, facts.memory)
     seen, notes = _dirtying(facts, able)
     known = {m: _conditions(external, facts, seen, m, target, how, action, remote) for m in able}
@@ -243,14 +248,14 @@ def _require_own_memory(external: External, processes: Sequence[int]) -> None:
         )
 
 
-def _only(external: External, how: How, method: Method, action: str) -> str:
+def _only(external: External, how: MoveOptions, method: Method, action: str) -> str:
     if how.method is method:
         return f"{method} was requested"
     return f"{method} is the only method for a {action} of {external.name}"
 
 
 def _able(
-    host: Host, external: External, target: Target, how: How, action: str
+    host: Host, external: External, target: Target, how: MoveOptions, action: str
 ) -> tuple[tuple[Method, ...], tuple[str, ...]]:
     """Return the methods to choose from, and a note about each method that cannot be used here.
 
@@ -280,7 +285,7 @@ def _able(
 
 
 def _why_not(
-    host: Host, external: External, target: Target, how: How, method: Method
+    host: Host, external: External, target: Target, how: MoveOptions, method: Method
 ) -> NearmetalError | None:
     """Return why a method cannot be used on this machine or with the requested bandwidth; None if it can."""
     if how.bandwidth is not None:
@@ -313,7 +318,7 @@ def _conditions(
     seen: Dirtying | None,
     method: Method,
     target: Target,
-    how: How,
+    how: MoveOptions,
     action: str,
     remote: SshHost | None,
 ) -> Conditions:
@@ -329,7 +334,7 @@ def _measured(target: Target, action: str, remote: SshHost | None) -> Estimate:
     data. For the URI of a hypervisor, nothing is measured."""
     if remote is not None:
         return measured_bandwidth(_ssh_speed(remote), 2.0)
-    if target.way is Way.HOST:  # at the URI of a hypervisor
+    if target.way is DestinationKind.HOST:  # at the URI of a hypervisor
         return Estimate(3e7, 2e8, 3e9)
     speed = _write_speed(Path(target.text))
     return measured_bandwidth(speed, 1.0 if action == CHECKPOINT else 2.0)

@@ -28,7 +28,7 @@ from ...errors import NearmetalError, RunError, UsageError
 from ...host import Host
 from ...lifecycle import Conditions, Estimate, Method, Prediction, corrected, predict
 from ...model.change import replace
-from .plans import How, keep, past_moves, work_of
+from .plans import MoveOptions, keep, past_moves, work_of
 
 RESTORE = "restore"
 _READ = 32 << 20
@@ -142,7 +142,7 @@ def _kind(instance: str) -> str:
 def _findings(host: Host, directory: Path, saved: Saved, external: External) -> Iterator[HostCheck]:
     yield _images(directory, saved)
     try:
-        external.require_programs(host, work_of(How(), external))
+        external.require_programs(host, work_of(MoveOptions(), external))
         yield HostCheck(
             subject="programs", answer=CheckOutcome.FINE, text="all that restores it is installed"
         )

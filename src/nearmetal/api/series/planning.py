@@ -14,7 +14,7 @@ from ...model.series_file import SeriesFiles
 from ...model.study import Study
 from ...plan.narrowing import MachineOffer, narrow
 from ...studies import SeriesSource
-from ..estimates import Begun, estimated, foreseen
+from ..estimates import PartProgress, estimated, foreseen
 from ..images import unbuilt_images
 from ..measuring import checked, machine_here
 from ..studies import draw_seed
@@ -141,7 +141,7 @@ def reason(error: NearmetalError) -> str:
     return f"{error.what}; next: {error.remedy}" if error.remedy else error.what
 
 
-def part_times(series: Series, begun: Mapping[str, Begun]) -> dict[str, tuple[Study, RunEstimate]]:
+def part_times(series: Series, begun: Mapping[str, PartProgress]) -> dict[str, tuple[Study, RunEstimate]]:
     """Divide the time of a series among its parts. See planned_times() for the result.
 
     begun: the state of the parts that were begun, by key.

@@ -17,7 +17,7 @@ from ...records import SeriesDirectory
 from ...study_file import dump_study
 from ...units import show_clock
 from ..catalog import catalog
-from ..estimates import Begun, begun_of, estimated, foreseen
+from ..estimates import PartProgress, begun_of, estimated, foreseen
 from ..images import build_images
 from ..measuring import bounded, complete_run, machine_for, machine_here
 from ..results import Analyse, analysed, frozen_study
@@ -56,7 +56,7 @@ def create_series(series: Series, results: Path, table: str) -> SeriesDirectory:
 
 def checked_rest(
     directory: SeriesDirectory, series: Series, progress: Progress, *, seconds: float
-) -> tuple[Series, dict[str, Begun]]:
+) -> tuple[Series, dict[str, PartProgress]]:
     """Return the parts that a resumption would run here, and the state of those that were begun, by key.
     Nothing is measured.
 

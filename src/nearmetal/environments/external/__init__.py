@@ -4,6 +4,7 @@ They belong to the user. They have no label of nearmetal, so `nearmetal clean` n
 """
 
 from .contract import (
+    DestinationKind,
     Dumps,
     External,
     Facts,
@@ -12,7 +13,6 @@ from .contract import (
     RestoredError,
     Saved,
     Target,
-    Way,
     Work,
     WrittenError,
     restore_line,

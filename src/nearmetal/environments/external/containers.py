@@ -17,7 +17,7 @@ from ...host.processes.running import await_true
 from ...lifecycle import Costs, Method
 from ..criu import CONTAINER_COSTS, runtime_options
 from ..moving import Dump
-from .contract import ASK_SECONDS, SECONDS, Facts, Saved, Way, Work
+from .contract import ASK_SECONDS, SECONDS, DestinationKind, Facts, Saved, Work
 from .dumping import (
     DumpedByCriu,
     MovedByImages,
@@ -177,7 +177,7 @@ class LxcContainer(_Container):
     kind = package = "lxc"
     program = "lxc-checkpoint"
     checkpoints_by = (Method.CRIU,)
-    moves_by: ClassVar = {Way.DIRECTORY: (Method.CRIU,), Way.HOST: (Method.CRIU,)}
+    moves_by: ClassVar = {DestinationKind.DIRECTORY: (Method.CRIU,), DestinationKind.HOST: (Method.CRIU,)}
 
     def needs(self, host: Host) -> Mapping[str, str]:
         return {}

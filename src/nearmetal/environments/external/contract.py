@@ -53,7 +53,7 @@ class Facts:
     guest: int | None = None
 
 
-class Way(StrEnum):
+class DestinationKind(StrEnum):
     """The kind of a destination.
 
     DIRECTORY: a directory for the images. The instance is restored from it on this machine.
@@ -70,7 +70,7 @@ class Way(StrEnum):
 class Target:
     """A destination as the user has written it."""
 
-    way: Way
+    way: DestinationKind
     text: str
 
     @classmethod
@@ -79,10 +79,10 @@ class Target:
         directory if it contains a slash but no '://', and otherwise a host."""
         path = Path(text.removeprefix("qmp:"))
         if text.startswith("qmp:") or path.is_socket():
-            return cls(way=Way.SOCKET, text=str(path))
+            return cls(way=DestinationKind.SOCKET, text=str(path))
         if "://" not in text and ("/" in text or text in (".", "..")):
-            return cls(way=Way.DIRECTORY, text=text)
-        return cls(way=Way.HOST, text=text)
+            return cls(way=DestinationKind.DIRECTORY, text=text)
+        return cls(way=DestinationKind.HOST, text=text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,12 +157,12 @@ class External(Protocol):
     def checkpoints_by(self) -> tuple[Method, ...]: ...
 
     @property
-    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]: ...
+    def moves_by(self) -> Mapping[DestinationKind, tuple[Method, ...]]: ...
 
-    def refuses(self, way: Way) -> Unavailable:
+    def refuses(self, way: DestinationKind) -> Unavailable:
         """Return why the instance cannot be moved to a kind of destination that moves_by does not contain."""
 
-    def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
+    def exceeds(self, way: DestinationKind, method: Method, bandwidth: float) -> Unavailable | None:
         """Return why a move cannot be limited to a bandwidth; None if it can.
 
         bandwidth: B/s.

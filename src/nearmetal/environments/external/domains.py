@@ -25,7 +25,17 @@ from ..libvirt.migrate import MOVE_OPTIONS
 from ..xen.migrate import LAST_SECONDS
 from ..xen.xl import find_xl_message
 from .containers import require_program
-from .contract import ASK_SECONDS, SECONDS, Facts, MovedAway, Saved, Target, Way, Work, restore_line
+from .contract import (
+    ASK_SECONDS,
+    SECONDS,
+    DestinationKind,
+    Facts,
+    MovedAway,
+    Saved,
+    Target,
+    Work,
+    restore_line,
+)
 from .dumping import free_name
 from .saved import STATE
 from .surroundings import HostCheck
@@ -90,15 +100,15 @@ class LibvirtDomain(_Domain):
     """A domain of libvirt, at the daemon of LIBVIRT_DEFAULT_URI or else at the user's default daemon."""
 
     kind = "libvirt"
-    moves_by: ClassVar = {Way.HOST: tuple(MOVE_OPTIONS)}
+    moves_by: ClassVar = {DestinationKind.HOST: tuple(MOVE_OPTIONS)}
 
-    def refuses(self, way: Way) -> Unavailable:
+    def refuses(self, way: DestinationKind) -> Unavailable:
         return Unavailable(
             reason="libvirt moves a domain to another host only",
             remedy="--to HOST, or qemu+ssh://HOST/system",
         )
 
-    def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
+    def exceeds(self, way: DestinationKind, method: Method, bandwidth: float) -> Unavailable | None:
         if bandwidth >= 1 << 20:
             return None
         return Unavailable(
@@ -220,14 +230,14 @@ class XenDomain(_Domain):
     """A domain of Xen, controlled by xl. nearmetal must run in the dom0."""
 
     kind = "xl"
-    moves_by: ClassVar = {Way.HOST: (Method.STREAM,)}
+    moves_by: ClassVar = {DestinationKind.HOST: (Method.STREAM,)}
 
-    def refuses(self, way: Way) -> Unavailable:
+    def refuses(self, way: DestinationKind) -> Unavailable:
         return Unavailable(
             reason="xl moves a domain to another host only", remedy="--to HOST, which runs Xen"
         )
 
-    def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
+    def exceeds(self, way: DestinationKind, method: Method, bandwidth: float) -> Unavailable | None:
         return Unavailable(reason="xl migrate has no limit on its bandwidth", remedy="leave --bandwidth out")
 
     def require_programs(self, host: Host, work: Work) -> None:

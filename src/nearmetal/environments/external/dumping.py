@@ -20,7 +20,7 @@ from ..contract import Unavailable
 from ..criu import DUMP_LOG, RESTORE_LOG, script, write_rounds
 from ..criu_images import first_error
 from ..moving import Criu, Dump
-from .contract import Dumps, Saved, Way, Work, WrittenError, restore_line
+from .contract import DestinationKind, Dumps, Saved, Work, WrittenError, restore_line
 from .surroundings import HostCheck, checked
 
 BY_IMAGES = (Method.CRIU, Method.CRIU_PRECOPY)
@@ -44,13 +44,13 @@ class MovedByImages:
 
     sort: ClassVar[str]
 
-    def refuses(self, way: Way) -> Unavailable:
+    def refuses(self, way: DestinationKind) -> Unavailable:
         return Unavailable(
             reason=f"{self.sort} is not moved to a QEMU", remedy="--to with a directory or a host name"
         )
 
-    def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
-        if way is Way.DIRECTORY:
+    def exceeds(self, way: DestinationKind, method: Method, bandwidth: float) -> Unavailable | None:
+        if way is DestinationKind.DIRECTORY:
             return Unavailable(
                 reason="CRIU writes images to a directory by itself, as fast as the disk takes them",
                 remedy="leave --bandwidth out, or --to with a host name: the copy is limited then",
@@ -67,7 +67,10 @@ class DumpedByCriu(MovedByImages, Dumps, ABC):
     """What all instances that support every checkpoint method of CRIU have in common."""
 
     checkpoints_by = BY_IMAGES
-    moves_by: ClassVar = {Way.DIRECTORY: BY_IMAGES, Way.HOST: (*BY_IMAGES, *BY_CONNECTION)}
+    moves_by: ClassVar = {
+        DestinationKind.DIRECTORY: BY_IMAGES,
+        DestinationKind.HOST: (*BY_IMAGES, *BY_CONNECTION),
+    }
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
         write_images(self, host, work, images, method)
@@ -217,12 +220,12 @@ def free_name(name: str, taken: bool, remedy: str) -> HostCheck:
     return checked("name", not taken, f"{name} is free", f"{name} runs or exists here already", remedy)
 
 
-def require_way(way: Way, method: Method) -> None:
+def require_way(way: DestinationKind, method: Method) -> None:
     """Check that a method makes sense for a kind of destination.
 
     Raises UsageError for a method that is only useful with another host, if the destination is a directory.
     """
-    if way is not Way.DIRECTORY or method not in BY_CONNECTION:
+    if way is not DestinationKind.DIRECTORY or method not in BY_CONNECTION:
         return
     why = {
         Method.CRIU_PAGESERVER: "a page server saves nothing where CRIU can write to the directory itself",

@@ -27,7 +27,7 @@ from ..qemu.moving import (
 )
 from ..qemu.qmp import Monitor
 from ..qemu.restore import restore, save
-from .contract import SECONDS, Facts, MovedAway, Saved, Target, Way, Work, WrittenError
+from .contract import SECONDS, DestinationKind, Facts, MovedAway, Saved, Target, Work, WrittenError
 from .qmp_sockets import (
     WAITS,
     end_qemu,
@@ -67,18 +67,18 @@ class QemuProcess:
     checkpoints_by = (Method.OFFLINE,)
 
     @property
-    def moves_by(self) -> Mapping[Way, tuple[Method, ...]]:
+    def moves_by(self) -> Mapping[DestinationKind, tuple[Method, ...]]:
         usual = (Method.PRECOPY, *(m for m in CAPABILITIES if m is not Method.PRECOPY))
-        return {Way.SOCKET: usual}
+        return {DestinationKind.SOCKET: usual}
 
-    def refuses(self, way: Way) -> Unavailable:
-        if way is Way.HOST:
+    def refuses(self, way: DestinationKind) -> Unavailable:
+        if way is DestinationKind.HOST:
             return Unavailable(
                 reason="nearmetal starts no QEMU for a guest of your own on another host", remedy=WAITS
             )
         return Unavailable(reason="a guest is not moved to a directory", remedy=f"{WAITS}; or checkpoint it")
 
-    def exceeds(self, way: Way, method: Method, bandwidth: float) -> Unavailable | None:
+    def exceeds(self, way: DestinationKind, method: Method, bandwidth: float) -> Unavailable | None:
         """Return None: QEMU supports every bandwidth limit."""
 
     def require_programs(self, host: Host, work: Work) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import RunError
 from ...lifecycle import CopyRound, Costs, Estimate, Method, NotConvergedError
 from ..guests.moves import MoveFigures, note_round
-from ..moving import Together
+from ..moving import MoveBarrier
 from .qmp import Monitor
 
 UNBOUNDED = 1 << 40
@@ -72,7 +72,7 @@ def move(
     time_limit: float,
     progress: MoveProgress,
     resumed: Callable[[], None],
-    together: Together | None = None,
+    together: MoveBarrier | None = None,
 ) -> MoveFigures:
     """Move a guest, and return when it runs at the target and the source is no longer needed.
 
@@ -123,7 +123,7 @@ def _followed(
     time_limit: float,
     progress: MoveProgress,
     resumed: Callable[[], None],
-    together: Together | None,
+    together: MoveBarrier | None,
 ) -> MoveFigures:
     """Wait for the end of a move that has begun, and take its remaining steps. Arguments as for move().
 

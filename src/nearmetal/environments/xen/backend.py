@@ -35,7 +35,7 @@ from .disk import FILES, disks_made
 from .dom0 import Dom0Access, reached, visited
 from .guest import XenInstance, set_cpu_use, settings_of
 from .leftovers import domain_names, remove_named
-from .line import PORT, Line, answered, console_read, line_of, random_mac
+from .line import PORT, Line, choose_agent_network, connect_agent, console_read, random_mac
 from .migrate import METHODS, migrated, unmovable
 from .nested import nested
 from .settings import NOT_OF_GUEST, XenSettings, XenType, misfits, settings_for
@@ -134,7 +134,7 @@ class Xen:
             place = None
             if request.seat is not None:
                 place = taken_place(host, tools, request.seat, request.environment.attachment)
-            line = line_of(at.host, secrets.token_hex(32))
+            line = choose_agent_network(at.host, secrets.token_hex(32))
             domain = _domain(tools, request, base, at, place=place, line=line, upper=upper, swap=swap)
             config = at.write("guest.cfg", xen_config.config_text(domain))
             # Registered before the guest exists, because xl may fail half-way.
@@ -145,7 +145,7 @@ class Xen:
             console = stack.enter_context(console_read(xl, request.label, state))
             xl.unpause(request.label)
             there = stack.enter_context(
-                answered(
+                connect_agent(
                     host,
                     tools,
                     at,

@@ -81,7 +81,7 @@ class Dom0Access:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Noted:
+class LeftoverNote:
     """The content of a note (NOTE): where leftovers of an instance may be.
 
     dom0: dom0 of the instance; None for this machine.
@@ -117,15 +117,15 @@ def reached(host: Host, dom0: Dom0 | None, disks: str, label: str, state: Path) 
         yield Dom0Access(host=ssh, ssh=ssh, directory=directory)
 
 
-def noted() -> tuple[Noted, ...]:
+def noted() -> tuple[LeftoverNote, ...]:
     """Return the content of all notes of this user's runs: of running ones, and of killed ones whose
     leftovers have not been removed."""
-    found: dict[Noted, None] = {}
+    found: dict[LeftoverNote, None] = {}
     for note in runtime.own_notes(NOTE):
         try:
             values = json.loads(note)
             dom0 = Dom0(**values["dom0"]) if values["dom0"] is not None else None
-            found[Noted(dom0=dom0, disks=str(values["disks"]))] = None
+            found[LeftoverNote(dom0=dom0, disks=str(values["disks"]))] = None
         except (ValueError, KeyError, TypeError):
             continue
     return tuple(found)

@@ -11,7 +11,7 @@ from ...errors import RunError, UnavailableError
 from ...host import Host
 from ..contract import Unavailable
 from .disk import FILES, SAVED, remove_volume, volumes
-from .dom0 import THERE, Noted, noted, visited
+from .dom0 import THERE, LeftoverNote, noted, visited
 from .xl import AWAY, INCOMING, Xl
 
 _PREFIX = "nearmetal-"
@@ -55,7 +55,7 @@ def remove_named(host: Host, name: str) -> None:
         raise silent
 
 
-def _remove(dom0: Host, place: Noted, name: str) -> None:
+def _remove(dom0: Host, place: LeftoverNote, name: str) -> None:
     for domain in Xl(dom0).domains():
         if _instance(domain.name) == name:
             Xl(dom0).destroy(domain.name)
@@ -67,15 +67,15 @@ def _remove(dom0: Host, place: Noted, name: str) -> None:
         dom0.run(["rm", "-rf", "--", *paths], timeout=_SHORT)
 
 
-def _places(host: Host) -> tuple[Noted, ...]:
+def _places(host: Host) -> tuple[LeftoverNote, ...]:
     """Return the places to search for leftovers: this machine if it is a dom0, and the places in notes of
     runs."""
-    here = Noted(dom0=None, disks=FILES)
+    here = LeftoverNote(dom0=None, disks=FILES)
     own = (here,) if host.which("xl") is not None and host.is_root() else ()
     return tuple(dict.fromkeys((*own, *(n for n in noted() if n.dom0 is not None or own))))
 
 
-def _names(dom0: Host, place: Noted) -> set[str]:
+def _names(dom0: Host, place: LeftoverNote) -> set[str]:
     """Return the labels of the instances that have leftovers on a dom0; empty if it runs no hypervisor."""
     if isinstance(Xl(dom0).facts(), Unavailable):
         return set()

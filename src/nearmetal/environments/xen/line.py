@@ -57,11 +57,12 @@ def random_mac() -> str:
     return ":".join([MAC_PREFIX, *(f"{b:02x}" for b in secrets.token_bytes(3))])
 
 
-def line_of(dom0: Host, key: str) -> Line:
-    """Choose a private network whose addresses this dom0 does not use yet.
+def choose_agent_network(dom0: Host, key: str) -> Line:
+    """Choose a private network for the agent of a new guest, at random among those whose address is not in use
+    on this dom0.
 
-    key: key for Line.key.
-    Raises RunError if dom0 does not report its addresses.
+    key: value of Line.key.
+    Raises RunError if dom0 does not report its addresses, or no free network is found.
     """
     output = dom0.run(["ip", "-4", "-oneline", "address", "show"], timeout=_SHORT).require(
         f"{dom0.name} does not report its addresses"
@@ -109,7 +110,7 @@ def _terminal(dom0: Host, key: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered:
+class ConnectedGuest:
     """A guest whose agent answers.
 
     socket: socket through which commands reach the agent.
@@ -125,7 +126,7 @@ class Answered:
 
 
 @contextmanager
-def answered(
+def connect_agent(
     host: Host,
     tools: Tools,
     at: Dom0Access,
@@ -135,7 +136,7 @@ def answered(
     name: str,
     state: Path,
     timeout: float,
-) -> Iterator[Answered]:
+) -> Iterator[ConnectedGuest]:
     """Wait until the agent of a booting guest answers, and keep the connection to it until exit.
 
     at: connection to the dom0 of the guest.
@@ -167,7 +168,7 @@ def answered(
                 f"the guest was silent for {timeout:g} s, {how_far(output)}: {console_words(output)}",
                 remedy="raise boot_timeout, or give it more memory",
             ) from e
-        yield Answered(socket=socket, process=launched.process, hello=hello, ahead=ahead)
+        yield ConnectedGuest(socket=socket, process=launched.process, hello=hello, ahead=ahead)
 
 
 def watched(xl: Xl, name: str, multiplexer: Process, console: Path) -> Callable[[], str]:

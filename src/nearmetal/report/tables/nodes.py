@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...model.design import Estimand
-from ...model.node_results import NodeEvidence, NodeValue, RunNodes, SetEvidence, Unlike
+from ...model.node_results import NodeDeviation, NodeEvidence, NodeValue, RunNodes, SetEvidence
 from ...model.result import Analysis, Cell
 from ...model.study import Study
 from ...units import show_effect
@@ -114,7 +114,7 @@ def value_text(value: NodeValue) -> str:
 def unlike_sentences(found: RunNodes) -> tuple[str, ...]:
     """Return a sentence for each node that behaves unlike the others, with the evidence, and one on whether
     figures without these nodes are shown too."""
-    by_node: dict[tuple[str, Unlike], list[NodeEvidence]] = {}
+    by_node: dict[tuple[str, NodeDeviation], list[NodeEvidence]] = {}
     for e in found.evidence:
         by_node.setdefault((e.node, e.unlike), []).append(e)
     out = [_unlike(node, unlike, evidence) for (node, unlike), evidence in by_node.items()]
@@ -126,12 +126,12 @@ def unlike_sentences(found: RunNodes) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _unlike(node: str, unlike: Unlike, evidence: Sequence[NodeEvidence]) -> str:
+def _unlike(node: str, unlike: NodeDeviation, evidence: Sequence[NodeEvidence]) -> str:
     worst = max(evidence, key=lambda e: e.ratio.low)
     where = f"in {_metrics(evidence, worst)}"
     others = f"on the {worst.others} other nodes"
     r = worst.ratio
-    if unlike is Unlike.SLOW:
+    if unlike is NodeDeviation.SLOW:
         effect = show_effect(r.centre - 1, r.low - 1, r.high - 1)
         return f"{one_line(node)} is slow: the baseline takes {effect} longer there than {others} {where}"
     ratio = f"×{r.centre:.2g} [×{r.low:.2g} … ×{r.high:.2g}]"

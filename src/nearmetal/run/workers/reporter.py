@@ -10,7 +10,7 @@ from ...model.result import Analysis
 from ...model.study import Study
 from ...node.progress import BlockDone, Progress
 from ...plan import SlicePlanner
-from ..budget import LONGER, Pace, Rest, rest_note, rest_of, too_short
+from ..budget import LONGER, Pace, RemainingRounds, rest_note, rest_of, too_short
 
 
 class RunReporter:
@@ -98,7 +98,7 @@ class RunReporter:
             )
         )
 
-    def _rest(self, done: int) -> Rest | None:
+    def _rest(self, done: int) -> RemainingRounds | None:
         """Return the rest of the run, or None if it has no limit."""
         lengths = self.pace.lengths(self._planner.lengths())
         return rest_of(self._study.design, lengths, done=done, elapsed=self.elapsed())

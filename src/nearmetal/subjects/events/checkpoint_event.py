@@ -94,7 +94,7 @@ class CheckpointEvent:
         Raises TrialFailedError, which says where the program then runs; RunError and UnavailableError.
         """
         with ExitStack() as there, ExitStack() as here:
-            event = _Course(self, here, there)
+            event = _EventRun(self, here, there)
             try:
                 event.start()
                 return event.move()
@@ -110,7 +110,7 @@ class CheckpointEvent:
                     shutil.copy(file, self.log / f"checkpoint.{directory.name}.{file.name}")
 
 
-class _Course:
+class _EventRun:
     """The state of an event while it happens."""
 
     def __init__(self, event: CheckpointEvent, here: ExitStack, there: ExitStack) -> None:

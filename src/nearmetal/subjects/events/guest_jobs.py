@@ -13,10 +13,10 @@ from ...environments import (
     Backend,
     Instance,
     Migrates,
+    MoveBarrier,
     Moved,
     MoveRequest,
     RemoteInstance,
-    Together,
 )
 from ...errors import NearmetalError, RunError, TrialFailedError
 from ...host import Process
@@ -210,7 +210,7 @@ def _moved_together(
     Raises an error that says what became of each guest whose move failed.
     """
     host, tools = trial.node.machine.host, trial.node.software_of(trial.arm).tools
-    together = Together(len(guests))
+    together = MoveBarrier(len(guests))
     moved: dict[int, Moved] = {}
     errors: list[NearmetalError] = []
 

@@ -14,11 +14,11 @@ PROFILE_LIBRARY = "libnm-profile.so"
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The contents of nm-rank's report of its rank.
+    """What nm-rank reports about its rank, and where.
 
-    directory: directory of the report.
-    events: perf events that the rank counts.
-    exit_codes: exit statuses of a successful rank.
+    directory: directory for the report file.
+    events: perf events to count.
+    exit_codes: exit statuses that count as success.
     """
 
     directory: Path

@@ -225,7 +225,7 @@ def _timed(text: str) -> dict[str, float | None]:
 
 
 def _breakdown(text: str) -> dict[str, float | None]:
-    """Return the seconds by section, means over the ranks."""
+    """Return the mean time over the ranks, in seconds, by section of LAMMPS's timing breakdown."""
     rows = {m[1]: number(m[3]) for m in _SECTION.finditer(text)}
     return {name.lower(): rows.get(name) for name in SECTIONS}
 

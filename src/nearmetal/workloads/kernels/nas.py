@@ -21,9 +21,9 @@ def nas_kernel(
 ) -> Kernel:
     """Return the kernel of a NAS benchmark with classes S to C.
 
-    count: name of the key that sets how much of the benchmark a slice runs.
-    count_doc: help text of this key: what it counts.
-    units: units of nm-micro's work for each one counted.
+    count: name of the key for the amount of work in a slice, such as iterations.
+    count_doc: help text of this key.
+    units: units of nm-micro's work per value of `count`.
     verification: see Kernel.
     """
 

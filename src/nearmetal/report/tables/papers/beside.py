@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from ....analysis.papers.claims import Held, far_words
+from ....analysis.papers.claims import ClaimOutcome, far_words
 from ....analysis.published import rate_loss, speed_gain
 from ....model.papers.published import PublishedFigure, Quantity
 from ....model.record import JsonValue
@@ -162,7 +162,7 @@ def _far(own: ProfileLine, there: float | None) -> str:
 
 
 def _likeness(f: PublishedFigure, far: str) -> str:
-    return f"{Held.IMPOSSIBLE}: {far}" if far else f.likeness.value
+    return f"{ClaimOutcome.IMPOSSIBLE}: {far}" if far else f.likeness.value
 
 
 def _one(

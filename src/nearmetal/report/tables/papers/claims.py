@@ -8,7 +8,7 @@ import math
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from ....analysis.papers.claims import ClaimAnswer, Held, OwnOverhead, hold, unlike
+from ....analysis.papers.claims import ClaimAnswer, ClaimOutcome, OwnOverhead, hold, unlike
 from ....analysis.papers.differences import OwnConditions, difference
 from ....model.papers.published import MeasurementConditions, PaperClaim
 from ....model.record import JsonValue, section
@@ -199,7 +199,7 @@ def claims_grid(claims: Sequence[ClaimHere]) -> Grid:
 
     def differs(c: ClaimHere) -> str:
         note = c.answer.claim.differs
-        known = note and c.answer.held is not Held.IMPOSSIBLE
+        known = note and c.answer.held is not ClaimOutcome.IMPOSSIBLE
         return f"{c.differs} In the paper: {note}.".lstrip() if known else c.differs
 
     return Grid(
