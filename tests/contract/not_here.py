@@ -9,7 +9,7 @@ import shutil
 NO_PACKAGE = {
     "apptainer": "apptainer is not installed, and no tree with it stands: make setup-test as root builds one"
 }
-NO_HYPERVISOR = "this machine is no dom0 of Xen; tests/nested asks one that is emulated"
+NO_HYPERVISOR = "this machine is not a dom0 of Xen; tests/nested asks one that is emulated"
 NEED_ROOT = ("apptainer", "crun", "docker", "lxc", "nspawn", "runc")
 
 

@@ -105,9 +105,9 @@ def differences(found: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], set[
     ("words", "code", "said"),
     [
         (("image", "build", "no-such"), 2, "no image called no-such comes with nearmetal"),
-        (("image", "build", "../../etc"), 2, "is no name of an image"),
+        (("image", "build", "../../etc"), 2, "is not a name for an image"),
         (("image", "export", "trixie-mpi", "--form", "tar"), 3, "nearmetal image build trixie-mpi"),
-        (("image", "export", NAME, "--form", "zip"), 2, "no form zip"),
+        (("image", "export", NAME, "--form", "zip"), 2, "unknown form zip"),
         (("image", "remove", "no-such"), 2, "no image no-such"),
         (
             ("weigh", "native", "namespaces", "--image", "debian-mpl", "-w", "ep"),
@@ -138,4 +138,4 @@ def test_a_program_that_only_the_machine_has_is_refused_by_name(debian_mpi: Real
         done = nearmetal(debian_mpi.env, *words)
     assert done.returncode == 4, done.stderr
     assert "git cannot be started: No such file or directory" in done.stderr
-    assert f"this machine has it, the image has not: add its package to image {NAME}" in done.stderr
+    assert f"this machine has it, the image does not: add its package to image {NAME}" in done.stderr

@@ -41,7 +41,7 @@ def test_images_that_can_be_built_are_listed_and_planned(tmp_path: Path) -> None
         ),
         (lambda: build_image("no/such"), "no/such"),
         (lambda: get_image("debian-mpi"), "no image debian-mpi"),
-        (lambda: convert_image("debian-mpi", "zip"), f"no form zip; next: one of {', '.join(FORMS)}"),
+        (lambda: convert_image("debian-mpi", "zip"), f"unknown form zip; next: one of {', '.join(FORMS)}"),
         (lambda: convert_image("debian-mpi", "tar"), "nearmetal image build debian-mpi"),
         (lambda: run_kernel("nosuch", {}), "no kernel nosuch; next: one of"),
         (lambda: run_kernel("ep", {"klass": "S"}), "ep has no key klass; did you mean"),

@@ -285,7 +285,7 @@ def test_names_and_trees_that_cannot_be_imported(tmp_path: Path) -> None:
     store = ImageStore(tmp_path / "cache" / "images")
     with pytest.raises(UsageError, match="comes with nearmetal"):
         import_image(FakeHost(), store, tmp_path, "debian-mpi", progress=lambda _: None)
-    with pytest.raises(UsageError, match="is no name"):
+    with pytest.raises(UsageError, match="is not a name"):
         import_image(FakeHost(), store, tmp_path, "../x", progress=lambda _: None)
     with pytest.raises(UsageError, match="holds the images themselves"):
         import_image(FakeHost(), store, tmp_path, "mine", progress=lambda _: None)

@@ -113,7 +113,7 @@ def test_every_mistake_is_shown_with_its_place(tmp_path: Path) -> None:
     [
         ("", "1:1  the file is empty"),
         ("- n1", "1:1  an inventory is a list of keys with values"),
-        ("nodes: [n1]", "1:8  nodes: keys with values are wanted here"),
+        ("nodes: [n1]", "1:8  nodes: expected keys with values"),
         ("nodes:\n\tn1: {}", "not readable as YAML"),
         ("a: b", "1:1  a: unknown key"),
         ("nodes: {n1: {}}\nssh_config: ~nobody-1/ssh", "2:13  ssh_config: there is no file "),
@@ -225,11 +225,11 @@ def test_mistakes_in_ansible_s_ini_have_their_places(tmp_path: Path) -> None:
     text = "[fast\nn1\n[good]\nn1 ansible_port=no\nn2 word\n  n[3:1]\nn4 a='\n[good:vars]\nx\n"
     text += "[b:children]\nc d=1\n[d]\ndb-[c:a]\n"
     assert mistakes(tmp_path, text, "hosts") == [
-        'hosts:1:1  "[fast" is no heading such as [name], [name:children] or [name:vars]',
-        'hosts:5:4  "word" is no NAME=VALUE',
+        'hosts:1:1  "[fast" is not a heading such as [name], [name:children] or [name:vars]',
+        'hosts:5:4  "word" is not of the form NAME=VALUE',
         'hosts:6:3  "n[3:1]": [3:1] is not a range of at most 10000 hosts',
         "hosts:7:1  quotes do not match: No closing quotation",
-        'hosts:9:1  "x" is no NAME=VALUE',
+        'hosts:9:1  "x" is not of the form NAME=VALUE',
         'hosts:11:1  "d=1": a line below [b:children] names one group',
         'hosts:13:1  "db-[c:a]": [c:a] is not a range of letters in alphabetical order',
     ]
@@ -243,7 +243,7 @@ def test_mistakes_in_ansible_s_yaml_have_their_places(tmp_path: Path) -> None:
     assert mistakes(tmp_path, text) == [
         "hosts.yaml:3:24  n1.ansible_host: a template is not evaluated here; write it out",
         'hosts.yaml:4:5  all.hosts: "n 2" is not the name of a host, or a set such as n[01:16]',
-        "hosts.yaml:5:13  all.children: keys with values are wanted here",
+        "hosts.yaml:5:13  all.children: expected keys with values",
     ]
 
 
@@ -299,7 +299,7 @@ def test_without_slurm_or_without_its_answer_there_is_a_reason() -> None:
         load_inventory("slurm", Cluster({}))
     with pytest.raises(RunError, match="no controller"):
         load_inventory("slurm", Cluster({"scontrol": 1, "sinfo": 1}))
-    with pytest.raises(RunError, match="no node with its state"):
+    with pytest.raises(RunError, match="not a node with its state"):
         load_inventory("slurm", Cluster({"sinfo": "PARTITION AVAIL\n"}))
     with pytest.raises(UsageError, match="DOWN"):
         load_inventory("slurm", Cluster({"sinfo": "n4 down short\n"}))

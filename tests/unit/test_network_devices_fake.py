@@ -117,8 +117,8 @@ def test_the_state_of_a_device_is_read(tmp_path: Path) -> None:
     [
         ("eth0", {}, USED),
         ("eth2", {}, "is in use: 2001067c000000000000000000000001 by it"),
-        ("lo", {"flags": "0x9"}, "lo is no Ethernet device"),
-        ("ib0", {"type": "32"}, "ib0 is no Ethernet device"),
+        ("lo", {"flags": "0x9"}, "lo is not an Ethernet device"),
+        ("ib0", {"type": "32"}, "ib0 is not an Ethernet device"),
         ("eth3", {"master/ifindex": "4"}, "eth3 is in use: it is part of a bridge or bond"),
         ("eth4", {"flags": "what"}, "there is no network device eth4"),
     ],

@@ -407,7 +407,7 @@ def host(*, xl: bool = False, flags: str = NO_VIRTUALISATION) -> FakeHost:
 def test_a_plan_assumes_what_the_machine_shows_and_starts_nothing() -> None:
     offer = offer_planned(files(), host(), None)
     assert offer.substitutes["xen"].backend == "qemu"
-    assert offer.substitutes["xen"].notes[1] == "Not by xen: no xl: this machine is no dom0."
+    assert offer.substitutes["xen"].notes[1] == "Not by xen: no xl: this machine is not a dom0."
     dom0 = offer_planned(files(), host(xl=True), None)
     assert dom0.substitutes["xen"].backend == "xen"
     assert "else by qemu" in dom0.substitutes["xen"].notes[0]

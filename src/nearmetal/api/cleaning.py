@@ -28,7 +28,7 @@ class Cleaned:
 def find_leftovers(spare: Sequence[str] = ()) -> Cleaned:
     """Return the leftovers on this machine, and remove nothing.
 
-    spare: labels of running runs on other machines that also use this one; what they made is no leftover.
+    spare: labels of running runs on other machines that also use this one; what they made is not a leftover.
     """
     found = find_all(LocalHost(), spare=spare)
     return Cleaned(found=found, left=found)

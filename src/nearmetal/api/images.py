@@ -157,7 +157,7 @@ def convert_image(name: str, form: str, *, progress: Note = ignore) -> tuple[Ima
     Raises UsageError, UnavailableError or RunError.
     """
     if form not in FORMS:
-        raise UsageError(f"no form {form}", remedy=f"one of {', '.join(FORMS)}")
+        raise UsageError(f"unknown form {form}", remedy=f"one of {', '.join(FORMS)}")
     host = LocalHost()
     image = require_image(host, image_store(), name, {})
     return image, in_form(host, image, Form(form), progress=progress)

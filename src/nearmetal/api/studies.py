@@ -47,7 +47,7 @@ def study_from(text_or_path: str, seed: int | None, note: Note = ignore) -> Stud
         study = load_text(builtin(text_or_path), text_or_path, catalog(), seed=chosen)
     elif path.is_dir():
         raise UsageError(
-            f"the directory has no {SERIES_FILE}, so it is no study in parts",
+            f"the directory has no {SERIES_FILE}, so it is not a study in parts",
             where=str(path),
             remedy=f"name a study file in it; nearmetal init {series_names()[0]} DIR writes a study in parts",
         )

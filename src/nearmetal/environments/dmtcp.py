@@ -19,7 +19,7 @@ LEAST = (4,)
 """Oldest supported version. DMTCP 3.1.2 cannot start the mpirun of Open MPI 4.1."""
 SOURCE = "https://github.com/dmtcp/dmtcp"
 VARIABLES = {
-    # DMTCP ends a program that opens an entry of /sys which is no file, as hwloc does for disks. Each word
+    # DMTCP ends a program that opens an entry of /sys that is not a file, as hwloc does for disks. Each word
     # excludes a component of hwloc, or a part of one.
     "HWLOC_COMPONENTS": "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero,-pci,-linux:io",
     # UCX and Open MPI overwrite the beginning of functions that DMTCP has replaced.

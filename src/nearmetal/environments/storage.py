@@ -65,7 +65,8 @@ def why_not(host: Host, storage: Storage, *, own_root: bool) -> Unavailable | No
     path = Path(storage.path or "")
     if storage.kind is StorageKind.BIND and not os.access(path, os.W_OK | os.X_OK):
         return Unavailable(
-            reason=f"storage bind: {path} is no directory that this user may write to", remedy="another path"
+            reason=f"storage bind: {path} is not a directory that this user may write to",
+            remedy="another path",
         )
     if storage.kind is StorageKind.BLOCK:
         return _why_not_device(host, path, overwrite=storage.overwrite)
@@ -136,7 +137,7 @@ def _why_not_device(host: Host, device: Path, *, overwrite: bool) -> Unavailable
     except OSError as e:
         return Unavailable(reason=f"storage block: {device}: {e.strerror}", remedy="another path")
     if not stat.S_ISBLK(found.st_mode):
-        return Unavailable(reason=f"storage block: {device} is no block device", remedy="another path")
+        return Unavailable(reason=f"storage block: {device} is not a block device", remedy="another path")
     if not overwrite:
         return Unavailable(
             reason=f"storage block makes a file system on {device}, which destroys its contents",

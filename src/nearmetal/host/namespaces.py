@@ -171,7 +171,7 @@ def remove_empty_directory() -> None:
     with contextlib.suppress(OSError):  # another run may have removed it
         if any(NETNS_DIRECTORY.iterdir()):
             return
-        with contextlib.suppress(OSError):  # it was mounted on itself, so detach until it is no mount point
+        with contextlib.suppress(OSError):  # mounted on itself, so detach until it is no mount point
             while True:
                 detach(NETNS_DIRECTORY)
         NETNS_DIRECTORY.rmdir()

@@ -87,14 +87,15 @@ def _run(host: Host, image: Image, form: Form, made: Path) -> None:
     program, package = _PROGRAMS[form]
     if host.which(program) is None:
         raise UnavailableError(
-            f"image {image.name}: no form {form}, {program} is not installed",
+            f"image {image.name}: cannot make form {form}: {program} is not installed",
             remedy=f"apt-get install {package}",
         )
     env = {"SOURCE_DATE_EPOCH": str(newest_time(image.tree)), "LC_ALL": "C", "TMPDIR": str(made.parent)}
     argv = form_argv(form, image, made, root=host.is_root())
     done = host.run(argv, timeout=MAKE_SECONDS, env=env, cwd=Path("/"))
     if not done.ok:
-        raise failure(image.name, f"no form {form}", program, done.returncode, done.stdout + done.stderr)
+        what, output = f"form {form} not made", done.stdout + done.stderr
+        raise failure(image.name, what, program, done.returncode, output)
 
 
 def form_argv(form: Form, image: Image, made: Path, *, root: bool) -> list[str]:

@@ -46,8 +46,8 @@ def import_image(
     path: directory or file of the image.
     name: name for the image in the store.
     progress: is called with a message before every long step.
-    Raises UsageError if the path is no image or the name belongs to a built-in image, UnavailableError if the
-    program that reads the format is missing, BusyError, DiskFullError, RunError.
+    Raises UsageError if the path is not an image or the name belongs to a built-in image, UnavailableError if
+    the program that reads the format is missing, BusyError, DiskFullError, RunError.
     """
     if checked_name(name) in builtin_names():
         raise UsageError(f"image {name} comes with nearmetal", remedy="give yours another name")

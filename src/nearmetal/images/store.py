@@ -89,7 +89,7 @@ def checked_name(name: str) -> str:
     """
     if not re.fullmatch(NAME_PATTERN, name) or name.endswith("\n"):
         raise UsageError(
-            f"{name!r} is no name of an image", remedy="letters, digits, - and _, not starting with -"
+            f"{name!r} is not a name for an image", remedy="letters, digits, - and _, not starting with -"
         )
     if name == HOST:
         raise UsageError(f"image {HOST} is the machine's own root", remedy="call it something else")

@@ -65,7 +65,7 @@ def _walk(entries: MapNode, at: Path, groups: dict[str, _Group], problems: Probl
             elif isinstance(value, MapNode):
                 _take(group, key, value, (*at, name, key), groups, problems)
             elif not (isinstance(value, Scalar) and value.null):
-                problems.add(value.mark, (*at, name, key), "keys with values are wanted here")
+                problems.add(value.mark, (*at, name, key), "expected keys with values")
 
 
 def _take(
@@ -221,7 +221,7 @@ def from_ini(text: str, file: str) -> Inventory:
         if words.startswith("["):
             heading = re.fullmatch(r"\[([^\[\]:]+)(?::(hosts|children|vars))?\]\s*(?:[#;].*)?", words)
             if heading is None:
-                what = f'"{words[:60]}" is no heading such as [name], [name:children] or [name:vars]'
+                what = f'"{words[:60]}" is not a heading such as [name], [name:children] or [name:vars]'
                 problems.add(mark, (), what)
                 kind = ""
                 continue
@@ -242,7 +242,7 @@ def _ini_line(
     if kind == "vars":
         name, sign, value = line.strip().partition("=")
         if not sign:
-            problems.add(mark, (), f'"{name[:60]}" is no NAME=VALUE')
+            problems.add(mark, (), f'"{name[:60]}" is not of the form NAME=VALUE')
         else:
             group.own[name.strip()] = _at(line, value.strip(), mark)
         return
@@ -261,7 +261,8 @@ def _ini_line(
     for word in rest:
         name, sign, value = word.partition("=")
         if not sign:
-            problems.add(Mark(mark.line, line.find(word) + 1), (), f'"{word[:60]}" is no NAME=VALUE')
+            what = f'"{word[:60]}" is not of the form NAME=VALUE'
+            problems.add(Mark(mark.line, line.find(word) + 1), (), what)
         given[name] = _at(line, value, mark, name)
     _add_hosts(group, first, mark, given, (), problems)
 

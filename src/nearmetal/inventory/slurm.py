@@ -73,7 +73,7 @@ def parse_sinfo(text: str, source: str) -> Inventory:
             known = expand_names(names)
         except ValueError as e:
             raise RunError(
-                f"sinfo printed {line[:80]!r}, which is no node with its state", where=source
+                f"sinfo printed {line[:80]!r}, which is not a node with its state", where=source
             ) from e
         flags = "+".join(_FLAGS[c] for c in state if c in _FLAGS)
         for name in known:

@@ -51,7 +51,7 @@ def _own(root: MapNode, file: str, problems: Problems) -> Inventory:
     if nodes is None:
         problems.add(root.mark, (), "missing; write nodes: and below it a line for each node, such as n1: {}")
     elif not isinstance(nodes, MapNode):
-        what = "keys with values are wanted here, such as n1: {}"
+        what = "expected keys with values, such as n1: {}"
         problems.add(mark_of(root, (NODES,)), (NODES,), what)
     else:
         for text, (mark, entry) in nodes.entries.items():
@@ -93,7 +93,7 @@ def _config(node: Node, file: str, problems: Problems) -> str | None:
     A relative path is relative to the directory of the inventory.
     """
     if not isinstance(node, Scalar) or node.null:
-        problems.add(node.mark, (SSH_CONFIG,), "the path of a file for ssh -F is wanted here")
+        problems.add(node.mark, (SSH_CONFIG,), "expected the path of a file for ssh -F")
         return None
     directory = FilePath(file).resolve().parent
     try:

@@ -202,7 +202,7 @@ def scalar(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, (str, int, float, Decimal)):
         return str(value)
-    raise ValueMistake("one value is wanted here, not a list or keys")
+    raise ValueMistake("expected one value, found a list or keys")
 
 
 def _some_text(value: object) -> str:

@@ -170,7 +170,7 @@ def nodes_of_block(block: int, nodes: Sequence[str], seed: int) -> tuple[str, ..
     uses the first n.
 
     A turn consists of as many blocks as there are nodes. In each turn, every node is equally often among the
-    first n, whatever n is. The order is drawn anew for each turn, so any two nodes are used together in some
+    first n, whatever n is. The order is drawn again for each turn, so any two nodes are used together in some
     blocks and not in others.
 
     block: number of the block, from 1.

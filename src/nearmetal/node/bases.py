@@ -148,7 +148,7 @@ def _base(
 def _disk(environment: Environment, path: Path) -> Path:
     if not path.is_file() or not os.access(path, os.R_OK):
         raise UnavailableError(
-            f"environment {environment.name}: disk {path} is no file that can be read", remedy="another path"
+            f"environment {environment.name}: disk {path} is not a readable file", remedy="another path"
         )
     return path
 
@@ -221,7 +221,7 @@ def _kernel_in(
     if found is None:
         raise UnavailableError(
             f"image {name} has no kernel",
-            remedy="build it anew with linux-image-cloud-amd64 among its packages, or name another",
+            remedy="build it again with linux-image-cloud-amd64 among its packages, or name another",
         )
     return found
 

@@ -230,5 +230,5 @@ def from_tree(software: Software, agent_line: str) -> str:
 
 def _lacking(image: Image, what: str, wanted: Mpi | None = None) -> UnavailableError:
     packages = MPI_PACKAGES[wanted or Mpi.OPENMPI].removeprefix("apt-get install ")
-    remedy = f"build it anew with gcc libc6-dev make cmake {packages} among its packages"
+    remedy = f"build it again with gcc libc6-dev make cmake {packages} among its packages"
     return UnavailableError(f"image {image.name}: {what}", remedy=remedy)

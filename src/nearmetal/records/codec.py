@@ -84,7 +84,7 @@ def to_line(record: TrialRecord) -> bytes:
 def from_line(line: bytes) -> TrialRecord:
     """Return the record in one line of a trials file.
 
-    Raises Malformed for a line that is no record, and UnknownSchema for a record of another version.
+    Raises Malformed for a line that is not a record, and UnknownSchema for a record of another version.
     """
     rest = b"{" + line[len(_HEADS[0]) :] if line.startswith(_HEADS) else _without_schema(line)
     record = _decoded(_decoder, rest)
@@ -95,7 +95,7 @@ def data_from_line(line: bytes) -> TrialData:
     """Return the fields that the analysis uses of the record in one line. Its rows are returned as they are
     stored, and their numbers are not checked.
 
-    Raises Malformed for a line that is no record, and UnknownSchema for a record of another version.
+    Raises Malformed for a line that is not a record, and UnknownSchema for a record of another version.
     """
     if not line.startswith(_HEADS):
         line = _HEADS[-1] + _without_schema(line)[1:]
@@ -148,7 +148,7 @@ def _without_schema(line: bytes) -> bytes:
     """Check the schema of a line that does not begin as to_line() writes it, and return its JSON object
     without the schema.
 
-    Raises Malformed for a line that is no JSON object, and UnknownSchema.
+    Raises Malformed for a line that is not a JSON object, and UnknownSchema.
     """
     try:
         data = json.loads(line)

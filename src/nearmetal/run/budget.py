@@ -64,7 +64,8 @@ def rest_of(design: Design, lengths: Sequence[float], *, done: int, elapsed: flo
     """Return the number of rounds that the limits of a run still allow, and their total time. Return None if
     the run has no limit.
 
-    lengths: seconds of one round in each stage of the run. A stage ends at each of LOOKS; the last one is open.
+    lengths: seconds of one round in each stage of the run. A stage ends at each of LOOKS, and the last one at
+        the block limit.
     done: number of rounds done, including those before a resumption.
     elapsed: seconds of the time budget that are used up.
     """

@@ -81,7 +81,7 @@ class LaunchProfile:
 def parse_profile(text: str) -> LaunchProfile:
     """Parse the content of a file profile.<rank>.json.
 
-    Raises TrialFailedError if it is no profile.
+    Raises TrialFailedError if it is not a profile.
     """
     try:
         return msgspec.json.decode(text, type=LaunchProfile)

@@ -104,9 +104,8 @@ class ParamType:
         if self.dimension is None:
             raise UnitError(f'unknown value "{text[:40]}"{did_you_mean(text, self.words)}')
         if not any(c.isdigit() for c in text) and self.words:
-            raise UnitError(
-                f'"{text[:40]}" is no {self.dimension}{did_you_mean(text, self.words, also=self.examples[0])}'
-            )
+            hint = did_you_mean(text, self.words, also=self.examples[0])
+            raise UnitError(f'"{text[:40]}" is not a {self.dimension}{hint}')
         value: int | float
         if self.dimension is Dimension.COUNT:
             value = parse_count(text)

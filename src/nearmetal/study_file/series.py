@@ -160,7 +160,7 @@ def _check_part(entry: PartEntry, study: Study, top: Located, catalog: Catalog) 
             if name not in environments and name not in arms:
                 at: Path = ("parts", entry.name, "places", word)
                 known = arms if "/" in name else environments
-                what = f'"{name}" is no environment of the study file, with or without one of its placements'
+                what = f'"{name}" is not an environment or placement of the study file'
                 top.mistake(at, what + did_you_mean(name, known))
     for number, name in enumerate(entry.needs):
         if name not in environments:

@@ -116,9 +116,9 @@ def _message(
     if kind == "missing":
         return f"missing; write {loc[-1]}{problems.sign} {_example(model, loc) or '…'}"
     if kind in ("model_type", "model_attributes_type", "dict_type", "dataclass_type"):
-        return f"keys with values are wanted here, such as {_first_line(model, loc, problems.sign)}"
+        return f"expected keys with values, such as {_first_line(model, loc, problems.sign)}"
     if kind in ("list_type", "tuple_type"):
-        return f"a list is wanted here, such as {_example(model, loc) or '[a, b]'}"
+        return f"expected a list, such as {_example(model, loc) or '[a, b]'}"
     if kind == "too_short":
         return "a value is missing here"
     return clip(str(error["msg"]), 200)

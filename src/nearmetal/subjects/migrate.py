@@ -101,7 +101,7 @@ END_SECONDS = 60.0
 class Migrate(Subject):
     """Moves instances, one arm after the other in random order.
 
-    A guest is started once and moved back and forth. An instance moved by CRIU or DMTCP is started anew for
+    A guest is started once and moved back and forth. An instance moved by CRIU or DMTCP is started again for
     each move. A program in the instance writes to its memory and verifies it. The trial fails if a page is
     wrong, if the program does not continue, or if two copies of the instance answer.
     """

@@ -124,7 +124,7 @@ HOSTILE = {
     "braces in words": (VALID.replace("margin: 3 %", 'margin: "{what} {0}"'), '"{what} {0}" is not a share'),
     "a sweep without end": (
         VALID.replace("class: [S, W]", ", ".join(f"k{i}: [a, b, c, d]" for i in range(40))),
-        "combinations; 1000 at most",
+        "combinations; at most 1000 are allowed",
     ),
 }
 

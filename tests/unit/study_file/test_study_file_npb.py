@@ -151,7 +151,7 @@ MISTAKES = [
     ("class: A", "clas: A", "11:43", 'npb.clas: unknown key; did you mean "class"?'),
     ("bin: BIN", "bin: BIN/none", "11:16", "npb.bin: DIR/none cannot be read: No such file or directory"),
     ("bin: BIN", "bin: BIN/cg.A.x", "11:16", "npb.bin: DIR/cg.A.x cannot be read: Not a directory"),
-    ("{bin: BIN, benchmark: cg, class: A}", "x", "11:10", "npb: keys with values are wanted here, such as"),
+    ("{bin: BIN, benchmark: cg, class: A}", "x", "11:10", "npb: expected keys with values, such as"),
     ("    npb:", "    kernel: cg\n    npb:", "12:5", "kernel and npb: a workload is one of them"),
 ]
 

@@ -97,7 +97,7 @@ MISTAKES = {
     ),
     "a whole path as a name": (
         COMMAND + "    files: {in.txt: /x}\n",
-        '2:21  .files.in.txt: "/x": a name below',
+        '2:21  .files.in.txt: "/x": expected a name below',
     ),
     "two of a name": (
         COMMAND + "    files: {in.txt: x, app: x/y}\n",
@@ -123,10 +123,13 @@ MISTAKES = {
         COMMAND + "    metrics: {m: {regex: (a), unit: s, better: lower, min: nan}}\n",
         '2:60  .metrics.m.min: "nan" is not a plain number',
     ),
-    "nothing to verify": (COMMAND + "    verify: {file: x}\n", "2:13  .verify: nothing to hold it against"),
+    "nothing to verify": (
+        COMMAND + "    verify: {file: x}\n",
+        "2:13  .verify: nothing to compare the output with",
+    ),
     "bounds of nothing": (
         COMMAND + "    verify: {max: 1}\n",
-        "2:13  .verify: expected, min and max are of what",
+        "2:13  .verify: expected, min and max apply to the match",
     ),
     "bounds without a group": (
         COMMAND + "    verify: {regex: a, max: 1}\n",
@@ -134,11 +137,11 @@ MISTAKES = {
     ),
     "expected and bounds": (
         COMMAND + "    verify: {regex: (a), expected: b, max: 1}\n",
-        "2:26  .verify.expected: one of expected and min or max",
+        "2:26  .verify.expected: give either expected, or min and max",
     ),
     "a tolerance of nothing": (
         COMMAND + "    verify: {regex: a, tolerance: 0.1}\n",
-        "2:24  .verify.tolerance: of a reference, and there is none",
+        "2:24  .verify.tolerance: applies only to a reference",
     ),
     "too much tolerance": (
         COMMAND + "    verify: {reference: in.txt, tolerance: 3}\n",
@@ -149,7 +152,7 @@ MISTAKES = {
         "2:43  .verify.absolute: a difference is not below 0",
     ),
     "no reference": (COMMAND + "    verify: {reference: gone}\n", "2:25  .verify.reference: "),
-    "a directory as a reference": (COMMAND + "    verify: {reference: data}\n", "data is no file"),
+    "a directory as a reference": (COMMAND + "    verify: {reference: data}\n", "data is not a file"),
     "no such code": (
         COMMAND + "    exit_codes: [256]\n",
         "2:18  .exit_codes[0]: 256 is not between 0 and 255",

@@ -29,7 +29,7 @@ class NotPlain(ValueError):
 def concatenated(rows: Sequence[Numbers]) -> tuple[FloatArray, IntArray]:
     """Return the numbers of all rows, one after the other, and how many each row has.
 
-    Raises NotPlain if a row has no numbers, or its text is no array of numbers.
+    Raises NotPlain if a row has no numbers, or its text is not an array of numbers.
     """
     if not rows:
         return np.empty(0), np.empty(0, dtype=np.int64)

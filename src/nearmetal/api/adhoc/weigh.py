@@ -74,7 +74,7 @@ def weigh_study(
             "name either --workload or, behind --, a command", remedy=f"{_EXAMPLE}; or ... -- ./my_app"
         )
     if command and not command[0].strip():
-        raise UsageError("an empty text is no program")
+        raise UsageError("an empty text is not a program")
     if instances is None:
         instances = ranks if any(a.seated for a in attachments) else 1
     if ranks % instances:

@@ -227,5 +227,5 @@ def _await_memory(
         raise RunError(
             f"{external.what} is lost: it ran on {there.remote.name}, and not all of its memory arrived "
             f"({str(e) or 'interrupted'})",
-            remedy="start it anew" if reached else f"end what is left of it on {there.remote.name}",
+            remedy="start it again" if reached else f"end what is left of it on {there.remote.name}",
         ) from e

@@ -242,8 +242,8 @@ def _require_own_memory(external: External, processes: Sequence[int]) -> None:
     other = shares_memory(processes)
     if other is not None:
         raise UsageError(
-            f"{external.name} shares memory with process {other}, which is no part of it, and a restored"
-            " instance would share it no more",
+            f"{external.name} shares memory with process {other}, which is not part of it; a restored"
+            " instance would no longer share it",
             remedy=f"the process that started both, or end process {other}",
         )
 

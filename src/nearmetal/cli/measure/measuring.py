@@ -159,7 +159,7 @@ def _same_margin(study: Study, given: str | None, found: ResultsDirectory) -> No
             f"--margin: the run was begun with a margin of {study.design.margin * 100:.3g} %, and a margin is"
             " fixed before the data",
             where=str(found.path),
-            remedy=f"for another margin measure anew: {again}",
+            remedy=f"to use another margin, measure again: {again}",
         )
 
 

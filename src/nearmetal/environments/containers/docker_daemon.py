@@ -84,7 +84,7 @@ def container(
 def _first_process(host: Host, name: str, groups: Iterable[Path]) -> int | None:
     """Return the PID of the first process of a container; None if the container does not run.
 
-    The process is no descendant of the docker client. It is searched in the control groups, and only
+    The process is not a descendant of the docker client. It is searched in the control groups, and only
     otherwise requested from the daemon, which takes longer.
     """
     members = cgroups.members(cgroups.with_children(groups))

@@ -309,7 +309,7 @@ def _masked() -> tuple[str, ...]:
 
 def _group_mounts(pid: int, images: Path) -> Sequence[str]:
     """Return the mount points of control groups in an instance, and write them to a file beside its images.
-    CRIU must not mount them anew, which would take 12 ms of the standstill for version 2.
+    CRIU must not mount them again, which would take 12 ms of the standstill for version 2.
 
     Raises RunError if the instance has ended.
     """

@@ -45,7 +45,7 @@ class Facts:
 
     memory: size of its memory in bytes, which is the most that a checkpoint can contain.
     processes: PIDs of the processes whose memory can be sampled; empty if they are not on this machine.
-    guest: size of a guest's memory in bytes; None for an instance that is no guest.
+    guest: size of a guest's memory in bytes; None for an instance that is not a guest.
     """
 
     memory: int

@@ -245,7 +245,7 @@ class QemuProcess:
             return RunError(
                 f"the guest is lost: {how}; {why}",
                 where=str(other),
-                remedy=f"start it anew; {never}",
+                remedy=f"start it again; {never}",
             )
         status = status_at_destination(other, self.socket) if method.fetches_later else ""
         if not has_switched(status):
@@ -255,14 +255,14 @@ class QemuProcess:
             return RunError(
                 f"the guest is lost: its source has ended before all of its memory had arrived; {why}",
                 where=str(other),
-                remedy="start it anew" if has_ended(other) else "end the QEMU there, and start it anew",
+                remedy="start it again" if has_ended(other) else "end the QEMU there, and start it again",
             )
         elif status == "postcopy-paused":
             return RunError(
-                f"the guest stands still: it has left its source, where a part of its memory still is; {why}",
+                f"the guest is paused: it has left its source, which still holds a part of its memory; {why}",
                 where=str(other),
                 remedy=f"connect both again: migrate-recover there, then migrate with resume: true at"
-                f" {self.socket}; or end both, and start it anew; {never}",
+                f" {self.socket}; or end both, and start it again; {never}",
             )
         else:
             remedy = f"let both run until query-migrate says completed there; {never}"

@@ -20,7 +20,7 @@ def _is_number(text: str) -> bool:
 
 def _process(text: str) -> ProcessTree:
     if not _is_number(text) or int(text) < 1:
-        raise UsageError(f"{text!r} is no PID", remedy="pid: and a number of: ps -e")
+        raise UsageError(f"{text!r} is not a PID", remedy="pid: and a number of: ps -e")
     return ProcessTree(pid=int(text))
 
 

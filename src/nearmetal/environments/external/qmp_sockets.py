@@ -41,11 +41,11 @@ def require_qmp(path: Path) -> None:
             raise ValueError
         except TimeoutError as e:
             what = f"it does not greet within {_GREETING_SECONDS:g} s"
-            raise UsageError(f"{path} is no free QMP socket: {what}", remedy=remedy) from e
+            raise UsageError(f"{path} is not a free QMP socket: {what}", remedy=remedy) from e
         except (ValueError, TypeError) as e:
-            raise UsageError(f"{path} is no QMP socket: it does not greet as QMP", remedy=remedy) from e
+            raise UsageError(f"{path} is not a QMP socket: it does not greet as QMP", remedy=remedy) from e
         except OSError as e:
-            raise UsageError(f"{path} is no QMP socket: {e.strerror or e}", remedy=remedy) from e
+            raise UsageError(f"{path} is not a QMP socket: {e.strerror or e}", remedy=remedy) from e
 
 
 def require_waiting(path: Path) -> None:

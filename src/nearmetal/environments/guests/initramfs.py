@@ -38,7 +38,7 @@ USUAL = tuple(m for m in WANTED if m not in LAST)
 def kernel_version(kernel: Path) -> str:
     """Return the version string of a bzImage (Documentation/arch/x86/boot.rst, kernel_version).
 
-    Raises UnavailableError for a file that is no Linux kernel of this architecture.
+    Raises UnavailableError for a file that is not a Linux kernel of this architecture.
     """
     try:
         with kernel.open("rb") as file:

@@ -171,7 +171,7 @@ class Libvirt:
         self, host: Host, tools: Tools, instance: Instance, request: MoveRequest
     ) -> AbstractContextManager[Moved]:
         if not isinstance(instance, LibvirtGuest):
-            raise UnavailableError(f"{instance.label} is no guest of libvirt", remedy="backend: libvirt")
+            raise UnavailableError(f"{instance.label} is not a guest of libvirt", remedy="backend: libvirt")
         return migrated(host, tools, instance, request)
 
     def enable_moves(self, instance: Instance) -> None:

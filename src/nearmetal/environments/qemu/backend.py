@@ -130,7 +130,8 @@ class Qemu:
     ) -> AbstractContextManager[Moved]:
         if not isinstance(instance, QemuGuest):
             raise UnavailableError(
-                f"{instance.label} is no guest that QEMU was started for directly", remedy="backend: qemu"
+                f"{instance.label} is not a guest of a QEMU that nearmetal has started",
+                remedy="backend: qemu",
             )
         return migrated(host, tools, instance, request)
 

@@ -188,7 +188,7 @@ def _followed(
 
 def has_switched(status: str) -> bool:
     """Return whether a status of the source means that post-copy has stopped the guest there, and may have
-    let it go on at the target."""
+    let it continue at the target."""
     return status.startswith("postcopy")
 
 

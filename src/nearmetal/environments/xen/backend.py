@@ -73,7 +73,7 @@ class Xen:
         return _available(Xl(host).facts())
 
     def quick_check(self, host: Host) -> str:
-        return "" if host.which("xl") else "no xl: this machine is no dom0"
+        return "" if host.which("xl") else "no xl: this machine is not a dom0"
 
     def check_environment(
         self, host: Host, tools: Tools, environment: Environment
@@ -190,7 +190,7 @@ class Xen:
         self, host: Host, tools: Tools, instance: Instance, request: MoveRequest
     ) -> AbstractContextManager[Moved]:
         if not isinstance(instance, XenInstance):
-            raise UnavailableError(f"{instance.label} is no guest of Xen", remedy="backend: xen")
+            raise UnavailableError(f"{instance.label} is not a guest of Xen", remedy="backend: xen")
         return migrated(host, tools, instance, request)
 
     def instance_names(self, host: Host) -> tuple[str, ...]:

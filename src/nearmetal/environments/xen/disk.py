@@ -75,7 +75,7 @@ def _device(dom0: Host, disk: XenDisk, size: int) -> str:
     path = disk.path or ""
     if not dom0.run(["test", "-b", path], timeout=MAKE_SECONDS).ok:
         raise UnavailableError(
-            f"{path} is no block device of {dom0.name}", remedy="lsblk shows what there is"
+            f"{path} is not a block device of {dom0.name}", remedy="lsblk shows what there is"
         )
     has = int(_must(dom0, ["blockdev", "--getsize64", path], f"the size of {path} cannot be read"))
     if has < size:

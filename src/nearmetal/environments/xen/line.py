@@ -58,8 +58,7 @@ def random_mac() -> str:
 
 
 def choose_agent_network(dom0: Host, key: str) -> Line:
-    """Choose a private network for the agent of a new guest, at random among those whose address is not in use
-    on this dom0.
+    """Choose a private network for the agent of a new guest: a random one that dom0 does not use yet.
 
     key: value of Line.key.
     Raises RunError if dom0 does not report its addresses, or no free network is found.

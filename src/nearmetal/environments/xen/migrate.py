@@ -217,7 +217,7 @@ class _Move:
         done.require("the guest cannot be restored", find=find_xl_message)
 
     def _open_together(self, program: Process, gate: str) -> None:
-        """Save the guest once all guests of its job stand still; let it go on if one of them does not."""
+        """Save the guest once all guests of its job are stopped; let it continue if one of them is not."""
         assert self.to.together is not None
         run = self.guest.at.host.run
         try:
@@ -262,7 +262,7 @@ class _Move:
             return False, f"xl does not say what became of it: {e.what}"
         if self.committed:
             return False, ""
-        return False, "it has ended" if found is None else "xl has not let it go on"
+        return False, "it has ended" if found is None else "xl did not resume it"
 
     def remove_files(self) -> None:
         """Remove all files of the move on dom0."""

@@ -54,7 +54,7 @@ class VirtualCpu:
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerShare:
-    """Weight and cap of one domain. The cap is in hundredths of one CPU; 0 is no cap."""
+    """Weight and cap of one domain. The cap is in hundredths of one CPU; 0 means no cap."""
 
     domain: str
     weight: int

@@ -111,7 +111,7 @@ class XenSettings(BackendSettings):
         None, whole(1, 65_535), "of its vCPUs against those of others; 256 is usual", 512
     )
     cap: int | None = key_or(
-        None, whole(0, 65_535), "most CPU time, in hundredths of one CPU; 0 is no cap", 50
+        None, whole(0, 65_535), "most CPU time, in hundredths of one CPU; 0 means no cap", 50
     )
     bridge: str | None = key_or(
         None,

@@ -56,7 +56,7 @@ class Xl:
         """Return the properties of the hypervisor from `xl info`, or why there is none."""
         if self.dom0.which("xl") is None:
             return Unavailable(
-                reason=f"no xl on {self.dom0.name}: it is no dom0 of Xen",
+                reason=f"no xl on {self.dom0.name}: it is not a dom0 of Xen",
                 remedy="apt-get install xen-system-amd64 and boot into it, or name another: xen: {dom0: …}",
             )
         if not self.dom0.is_root():

@@ -36,7 +36,7 @@ _INFO, _CONGESTION = 2, 4  # INET_DIAG_INFO, INET_DIAG_CONG
 _DIAG_REQUEST = struct.Struct("=BBBxI48x")
 _DIAG = struct.Struct("=BBBB2s2s16s16sI8x")
 _LIMIT = struct.pack("@ll", 60, 0)  # struct timeval
-_BUFFER = 1 << 15  # the kernel sends no longer messages; a larger buffer would be mapped anew for every read
+_BUFFER = 1 << 15  # the kernel sends no longer messages; a larger buffer would be mapped again for every read
 
 
 @dataclass(frozen=True, kw_only=True)

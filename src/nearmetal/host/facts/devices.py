@@ -53,7 +53,7 @@ def device_state(host: Host, name: str) -> DeviceState | MissingValue:
     if flags is None:
         return MissingValue(f"there is no network device {name}")
     if flags & _LOOPBACK or _number(host, name, "type") != _ETHERNET:
-        return MissingValue(f"{name} is no Ethernet device")
+        return MissingValue(f"{name} is not an Ethernet device")
     if not isinstance(host.read(_path(name, "master/ifindex")), MissingValue):
         return MissingValue(f"{name} is in use: it is part of a bridge or bond")
     used = [str(network) for device, network in ipv4_routes(host) if device == name]

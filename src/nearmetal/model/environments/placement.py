@@ -50,7 +50,7 @@ class NodeKind(StrEnum):
 
     @property
     def emulated(self) -> bool:
-        """Whether the node is no machine, but emulated on the one that measures."""
+        """Whether the node is emulated on the measuring machine, not a machine of its own."""
         return self is NodeKind.EMULATED
 
 

@@ -52,7 +52,7 @@ class Formula:
             raise ValueError(f"longer than {LONGEST} characters")
         for word in _WORD.findall(_NAME.sub(" ", text)):
             if word not in FUNCTIONS:
-                raise ValueError(f'names of numbers are written in braces, and "{word}" is no function')
+                raise ValueError(f'names of numbers are written in braces, and "{word}" is not a function')
         names: dict[str, str] = {}
 
         def variable(match: re.Match[str]) -> str:

@@ -81,7 +81,7 @@ def misnamed(name: str) -> str:
     """Return why a name is not valid for a file below the program's directory; '' if it is valid."""
     parts = _parts(name)
     if not parts or name.startswith("/"):
-        return "a name below the directory that the program runs in is wanted, such as input.txt"
+        return "expected a name below the directory that the program runs in, such as input.txt"
     if ".." in parts:
         return "a name with .. leads out of the directory that the program runs in"
     return ""

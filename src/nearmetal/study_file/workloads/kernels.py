@@ -36,7 +36,7 @@ def read_params(
             hint = did_you_mean(name, known) if len(found.problems.found) < 100 else ""
             found.mistake((name,), f"unknown parameter of {owner}{hint}", key=True)
         elif not isinstance(value, Scalar):
-            found.mistake((name,), "one value is wanted here, not a list or keys")
+            found.mistake((name,), "expected one value, found a list or keys")
         elif value.null:
             found.mistake((name,), "a value is missing here")
         else:

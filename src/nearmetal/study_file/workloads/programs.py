@@ -84,7 +84,7 @@ class _Checks:
         """Check the command, or the interpreter of the script."""
         command, script = self._written.argv, self._written.script
         if command and not command[0].strip():
-            self._piece.mistake(("command", 0), "an empty text is no program")
+            self._piece.mistake(("command", 0), "an empty text is not a program")
         elif command and "/" not in command[0] and meets(command[0], self._written.files.values()):
             what = f"without a / it is looked for on PATH; write ./{command[0]} for the one among files"
             self._piece.mistake(("command", 0), what)
@@ -129,14 +129,14 @@ class _Checks:
         bounded, reference = bool(verify.bounds), verify.reference
         if verify.regex is None and (bounded or verify.expected is not None):
             self._piece.mistake(
-                at, "expected, min and max are of what a regex finds; write regex: ^error (.*)$"
+                at, "expected, min and max apply to the match of a regex; write regex: ^error (.*)$"
             )
         elif verify.regex is None and reference is None:
             self._piece.mistake(
-                at, "nothing to hold it against; write regex: ^converged after, or reference: a file"
+                at, "nothing to compare the output with; write regex: ^converged after, or reference: a file"
             )
         if bounded and verify.expected is not None:
-            self._piece.mistake((*at, "expected"), "one of expected and min or max", key=True)
+            self._piece.mistake((*at, "expected"), "give either expected, or min and max", key=True)
         if verify.regex is not None:
             one = "what is expected" if verify.expected is not None else "the number" if bounded else None
             self._regex(verify.regex, one, (*at, "regex"))
@@ -146,7 +146,8 @@ class _Checks:
             given = self._piece.get("verify")
             for key in ("tolerance", "absolute"):
                 if given is not None and key in given.entries:
-                    self._piece.mistake((*at, key), "of a reference, and there is none", key=True)
+                    what = "applies only to a reference, and none is given"
+                    self._piece.mistake((*at, key), what, key=True)
             return
         if reference.absolute is not None and reference.absolute < 0:
             self._piece.mistake((*at, "absolute"), "a difference is not below 0")
@@ -180,7 +181,7 @@ def _unreadable(path: str, *, directory: bool) -> str:
         if directory and file.is_dir():
             next(file.iterdir(), None)
         elif not file.is_file():
-            return f"{file.absolute()} is no file" if file.exists() else f"{file.absolute()} is not there"
+            return f"{file.absolute()} {'is not a file' if file.exists() else 'does not exist'}"
         else:
             file.open("rb").close()
     except (OSError, ValueError) as e:

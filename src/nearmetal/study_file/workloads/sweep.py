@@ -83,7 +83,7 @@ def _expand(whole: ExpandedWorkload, node: MapNode, swept: Located) -> tuple[Exp
     count = math.prod(len(axis) for axis in axes)
     if count > MAX_COMBINATIONS:
         sweep_mark = node.entries[keys[0]][0]
-        problems.add(sweep_mark, whole.path, f"{count} combinations; {MAX_COMBINATIONS} at most")
+        problems.add(sweep_mark, whole.path, f"{count} combinations; at most {MAX_COMBINATIONS} are allowed")
     if problems.added > before:
         return ()
     return tuple(_piece(whole, node.mark, rest, rows) for rows in itertools.product(*axes))
@@ -110,7 +110,7 @@ def _columns(
     """Return the values of every swept key: a list for each key, with (key, position of the key, value) for
     each value."""
     if not isinstance(node, MapNode) or not node.entries:
-        problems.add(node.mark, path, "keys with lists are wanted here, such as {class: [S, W]}")
+        problems.add(node.mark, path, "expected keys with lists, such as {class: [S, W]}")
         return []
     out = []
     for key, (key_mark, values) in node.entries.items():
@@ -119,16 +119,15 @@ def _columns(
         elif key in taken:
             problems.add(key_mark, (*path, key), "given outside of the sweep too")
         elif not isinstance(values, ListNode) or not values.items:
-            problems.add(values.mark, (*path, key), "a list is wanted here, such as [S, W]")
+            problems.add(values.mark, (*path, key), "expected a list, such as [S, W]")
         else:
             column = []
             for number, item in enumerate(values.items):
                 if isinstance(item, Scalar):
                     column.append((key, key_mark, item))
                 else:
-                    problems.add(
-                        item.mark, (*path, key, number), "one value is wanted here, not a list or keys"
-                    )
+                    what = "expected one value, found a list or keys"
+                    problems.add(item.mark, (*path, key, number), what)
             out.append(column)
     return out
 

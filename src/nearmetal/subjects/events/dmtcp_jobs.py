@@ -209,7 +209,7 @@ class RestartEvent:
     def _trouble(self, job: Process, name: str, *, late: bool) -> str:
         """Return why the job will not continue; empty if it may.
 
-        name: LAUNCH or RESTART. A restart that ends with status 0 is no failure; a launch that ends is.
+        name: LAUNCH or RESTART. A launch that ends is a failure, a restart only if its status is not 0.
         late: whether the time limit has passed.
         """
         printed, status = self._printed(name), job.poll()

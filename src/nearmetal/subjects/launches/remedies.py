@@ -74,7 +74,7 @@ def start_remedy(run: FailedRun, reason: str, *, here: bool) -> str:
             "a script needs a first line such as #!/bin/sh"
         )
     if image != HOST:
-        has = "this machine has it, the image has not: " if here else ""
+        has = "this machine has it, the image does not: " if here else ""
         return f"{has}add its package to image {image} and build it again, or copy it there by files"
     if here:
         return (
@@ -130,11 +130,12 @@ def _signal_remedy(run: FailedRun, number: signal.Signals) -> str:
         case signal.SIGKILL:
             return _memory_remedy(run)
         case signal.SIGILL:
-            return f"it uses instructions that this CPU has not: compile it without -march=native{own_cpu}"
+            what = "it uses instructions that this CPU does not support"
+            return f"{what}: compile it without -march=native{own_cpu}"
         case signal.SIGBUS:
             return "a file that it maps is cut short; often /dev/shm or its storage is full: make room there"
         case signal.SIGXCPU | signal.SIGXFSZ:
-            return "ulimit -a shows the limit that it met; raise it in the shell that starts nearmetal"
+            return "ulimit -a shows the limit that it reached; raise it in the shell that starts nearmetal"
         case signal.SIGSEGV:
             return (
                 f"{run.by_hand()}; if it fails only in this environment: ulimit -s, and compile it without "

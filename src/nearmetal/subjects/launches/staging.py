@@ -117,7 +117,7 @@ def _opened(path: Path) -> BinaryIO | None:
         raise TrialFailedError(f"{path.name}, which it wrote, cannot be read: {e.strerror}") from e
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise TrialFailedError(f"{path.name}, which it wrote, is no regular file")
+        raise TrialFailedError(f"{path.name}, which it wrote, is not a regular file")
     return os.fdopen(fd, "rb")
 
 
@@ -136,7 +136,7 @@ def compared(workload: CommandWorkload, directory: Path | None, stdout: str) -> 
     names no reference.
 
     directory: working directory of the program.
-    Raises TrialFailedError if the reference cannot be read, or if the output is no regular file.
+    Raises TrialFailedError if the reference cannot be read, or if the output is not a regular file.
     """
     verify = workload.verify
     if verify is None or verify.reference is None:

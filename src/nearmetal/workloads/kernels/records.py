@@ -30,7 +30,7 @@ _KERNEL = Kernel(
         Parameter("record", Kind.BYTES, 200, "of one write to a file", least=16, most=1 << 20),
         Parameter("file", Kind.BYTES, 1 << 20, "of a file, then comes the next", least=16),
         Parameter(
-            "files", Kind.WHOLE, 32, "files of each rank, then the first is written anew", most=1 << 20
+            "files", Kind.WHOLE, 32, "files of each rank, then the first is written again", most=1 << 20
         ),
         Parameter(
             "checkpoint",

@@ -22,7 +22,7 @@ def auto_elements(llc_bytes: int, turns: int = 1) -> int:
 
     The arrays together have at least 4 times the size of the last-level caches (STREAM's own rule). If
     instances take turns, the arrays of all of them count together, since all pass through the cache before
-    an element is used again. Larger arrays would cost time: they are created anew in every round, which took
+    an element is used again. Larger arrays would cost time: they are created again in every round, which took
     half of a round on a machine with a cache of 480 MiB.
 
     llc_bytes: total size of the last-level caches.
