@@ -125,16 +125,18 @@ def _first_look(
 class _History:
     """The state of a comparison with failures after each of its blocks."""
 
-    def __init__(self, paired: Paired, looks: Sequence[Look], without: Sequence[Look]) -> None:
-        """looks: running intervals of all judged blocks.
-        without: running intervals of the blocks in which neither side failed.
+    def __init__(self, paired: Paired, looks: Sequence[Look], looks_without_failures: Sequence[Look]) -> None:
+        """Prepare the history of one comparison.
+
+        looks: running intervals over all judged blocks.
+        looks_without_failures: running intervals over the blocks in which neither side failed.
         """
         self._judged: list[int] = paired.judged_blocks.tolist()
         self._whole: list[int] = paired.blocks.tolist()
         self._env, self._base = sorted(paired.env_failed), sorted(paired.base_failed)
         self._failed = sorted(paired.failed)
         self.blocks: list[int] = sorted({*self._judged, *self._failed})
-        self._looks, self._without = looks, without
+        self._looks, self._looks_without_failures = looks, looks_without_failures
 
     def failures(self, block: int) -> Failures:
         return Failures(
@@ -142,7 +144,7 @@ class _History:
             base=bisect_right(self._base, block),
             failed=bisect_right(self._failed, block),
             blocks=bisect_right(self.blocks, block),
-            without=_at(self._without, bisect_right(self._whole, block)),
+            without=_at(self._looks_without_failures, bisect_right(self._whole, block)),
         )
 
     def first(self, verdict: Verdict, *, margin: float, least: int) -> int | None:

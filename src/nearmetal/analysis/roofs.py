@@ -151,7 +151,7 @@ def with_roofs(
 
 
 def _beyond(own: Roof | None, base: Roof | None) -> Roof | None:
-    """Return the roof that an arm exceeds although its baseline does not."""
+    """Return the roof that an arm exceeds, if its baseline does not exceed its own; otherwise None."""
     over = own is not None and own.share > 1
     return own if over and (base is None or base.share <= 1) else None
 

@@ -69,11 +69,11 @@ def able(study: Study) -> tuple[Study, dict[str, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPreview:
-    """A study as a run would begin, or go on, with it.
+    """Preview of a run that starts or resumes a study.
 
-    study: without what its environments cannot run on any machine.
-    unable: the reasons for that, by name of the environment.
-    estimate: how long it takes.
+    study: the study, without the workloads that an environment cannot run on any machine.
+    unable: why they cannot run, by name of the environment.
+    estimate: estimated time of the run.
     blocks: the next blocks.
     short: a note if the time budget is too short for verdicts; None if it is long enough.
     notes: all notes for the user, `short` among them.

@@ -29,8 +29,8 @@ class Command:
     mend: str = ""
 
     def spread(self, words: Sequence[str]) -> list[str]:
-        """Return the words of a command line as the parser accepts them: the name of each option in `several`
-        is repeated before each of its values."""
+        """Repeat the name of each option in `several` before each of its values, as the parser requires, and
+        return the words of the command line."""
         out: list[str] = []
         option = None
         for word in words:

@@ -24,8 +24,8 @@ EXTRA = {"extra": "further options of its submit command, such as '--partition s
 class State(StrEnum):
     """The state of a worker.
 
-    WAITING: not started yet, or to be started again.
-    ENDED: ended, cancelled, or not known any more.
+    WAITING: not started yet, or requeued.
+    ENDED: ended, cancelled, or no longer known to the engine.
     """
 
     WAITING = "waiting"

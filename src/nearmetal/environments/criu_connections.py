@@ -99,7 +99,7 @@ def waiting_options(hold: Path, directory: Path, moment: str = "post-setup-names
 
 
 def _action_script(file: Path, text: str) -> tuple[str, ...]:
-    """Write a script, and return the option by which CRIU runs it at each step (CRTOOLS_SCRIPT_ACTION)."""
+    """Write an action script, and return the option that makes CRIU run it at each of its steps."""
     file.write_text(text)
     file.chmod(0o755)
     return ("--action-script", str(file))

@@ -222,8 +222,8 @@ def program_instance(
 
 @contextmanager
 def end_payload(run: Running) -> Iterator[None]:
-    """On exit, kill the first process, and wait up to REMOVAL_SECONDS until the program has removed its
-    container and ended."""
+    """On exit, kill the first process of the container. Then wait at most REMOVAL_SECONDS until the container
+    program has removed the container and ended."""
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ found."""
 
 
 def everywhere(scratch: str) -> dict[str, str]:
-    """Return the environment variables that mpirun, its daemons and the ranks of one launch all need.
+    """Return the environment variables for all processes of one launch: mpirun, its daemons and the ranks.
 
     scratch: as in MpiJob.
     """

@@ -142,15 +142,18 @@ def key_or(default: T, kind: KeyKind, doc: str, *examples: Any, **more: Any) -> 
 
 
 def key_made(made: Callable[[], T], kind: KeyKind, doc: str, *examples: Any, **more: Any) -> T:
-    """Return a field that a study file may fill, with a function that makes its default; the other arguments
-    are those of Key."""
+    """Declare a dataclass field that a study file may fill, with a default factory.
+
+    made: returns the default.
+    kind, doc, examples, more: as for Key.
+    """
     filled: T = dataclasses.field(default_factory=made, metadata=key(kind, doc, *examples, **more))
     return filled
 
 
 def beside(kind: type[Any]) -> dict[str, Key]:
-    """Return the metadata of a field whose value has keys of its own, at the same level as the other keys of
-    the dataclass."""
+    """Return the metadata of a field whose keys stand in the file at the same level as the other keys of the
+    dataclass."""
     return key(kind, "", beside=True)
 
 

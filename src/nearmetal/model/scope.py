@@ -56,7 +56,7 @@ class Scope:
 
     @property
     def place(self) -> str:
-        """The host name of an instance, or otherwise the text of the scope, for a report."""
+        """Name of the scope for a report: the host name of an instance; for other scopes, their text."""
         return self.name if self.kind == INSTANCE and not self.runs else self._text
 
     def over_runs(self, workload: str) -> Scope:

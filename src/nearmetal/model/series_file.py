@@ -34,8 +34,11 @@ class RankChoice(StrEnum):
 
 
 class CpuNumbers(StrEnum):
-    """The meaning of the CPUs of a placement: numbers of Linux, or positions among the machine's usable CPUs
-    in the order in which ranks take them."""
+    """The meaning of the CPU numbers of a placement.
+
+    NUMBER: CPU numbers of Linux.
+    ORDER: positions in the list of usable CPUs, in the order in which ranks are placed.
+    """
 
     NUMBER = "number"
     ORDER = "order"

@@ -54,7 +54,7 @@ def out_of_guests(
 def carry_fifos(fifos: Iterable[tuple[RemoteInstance, Path, bool]]) -> list[Process]:
     """Relay FIFOs between the machine and guests. The caller must end the processes that are returned.
 
-    fifos: for each FIFO the guest, the path, and whether data flow into the guest.
+    fifos: (guest, path of the FIFO, whether data flow into the guest) for each FIFO.
     """
     carriers: list[Process] = []
     try:

@@ -27,8 +27,8 @@ MOST_SLICES = 256
 OVERHEAD_SHARE = 0.3
 """Maximum fraction of the time of a block for anything other than its slices."""
 LONGEST_BLOCK = 4.0
-"""Length of a block in seconds up to which blocks are made longer than the fixed costs require. Longer blocks
-would not help: many short fresh instances are better than few long runs."""
+"""Maximum length of a block in seconds, unless the fixed costs require longer blocks. A time budget is better
+spent on many short blocks with fresh instances than on few long ones."""
 FULL_RUN = 40
 """Number of blocks that should fit into a time budget if blocks are cheap."""
 VERIFIED_EVERY = 8

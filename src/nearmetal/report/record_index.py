@@ -246,8 +246,8 @@ def _row_of(trial: TrialRecord, cell: Cell) -> Row | None:
 
 
 def _flag(flag: str) -> str:
-    """Return the kind of a flag without the value that is specific to the trial, so that flags of one kind
-    are counted together."""
+    """Return the part of a flag before the colon. The rest differs between trials, and flags are counted by
+    kind."""
     return one_line(flag.split(":", 1)[0])
 
 

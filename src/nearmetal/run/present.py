@@ -75,8 +75,8 @@ class Present:
         return frozenset(w.node for w in self.workers() if w.held and w.rehearsed)
 
     def differences(self) -> tuple[NodeDifference, ...]:
-        """Return the differences between the nodes that have rehearsed: facts about the machines, and the
-        programs and libraries of each arm."""
+        """Compare the nodes that have rehearsed, and return what differs: facts about the machines, or the
+        programs and libraries that an arm loads."""
         nodes, arms = self._directory.nodes().values(), self._directory.plan().arms
         return differences({str(n["node"]): {**node_facts(n), **_audited(n, arms)} for n in nodes})
 

@@ -23,7 +23,7 @@ FEWER = 0.1
 """A program's files are assumed to be in memory if it writes less than this fraction of the other
 environment's bytes to a disk."""
 UNCOUNTED = ("9p", "virtiofs", "fuse")
-"""Prefixes of the types of file systems whose writes the kernel does not count as writes to a disk."""
+"""File systems, by prefix of their type, whose writes the kernel does not count as disk writes."""
 _OTHER_STORAGE = (
     "storage: {kind: bind, path: /var/tmp} for bare metal and containers, for a virtual machine "
     "storage: {kind: overlay} with guest: {writable: 4 GiB}"

@@ -162,7 +162,7 @@ def subject_names() -> tuple[str, ...]:
 
 
 def loaded_subjects() -> list[SubjectFacts]:
-    """Return what each subject declares. Subjects of other packages that cannot be loaded are left out."""
+    """Return the declared facts of all subjects. Subjects that cannot be loaded are left out."""
     found = []
     for name in subject_names():
         with contextlib.suppress(UsageError):

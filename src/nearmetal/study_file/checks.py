@@ -243,7 +243,8 @@ def check_named_workloads(section: Environment, found: Located, workloads: Seque
 
 
 def check_beside(section: Environment, found: Located, mode: Mode, catalog: Catalog | None) -> None:
-    """Check the backend of a companion, and that its arm runs alone on the machine."""
+    """Check that the backend of a companion is known, and that the study uses mode plain, in which no other
+    environment runs beside it."""
     if section.beside is None:
         return
     backend = section.beside.backend

@@ -67,11 +67,11 @@ def validate_data(
 def read(
     kind: type[Kind], found: Located, *, own: tuple[type[BackendSettings], ...] = (), **given: Any
 ) -> Kind | None:
-    """Return the values of a node as an instance of a dataclass that declares keys (model.keys). See
-    validate_data() for mistakes.
+    """Parse a node of a study file to a dataclass that declares keys (model.keys). Return None if it has
+    mistakes; see validate_data().
 
-    own: settings of backends that the node may have.
-    given: values of the fields that no key fills.
+    own: classes of backend settings whose keys the node may contain.
+    given: values of the fields that have no key.
     """
     from .sections import made, section_of
 

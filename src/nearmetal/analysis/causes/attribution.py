@@ -169,7 +169,7 @@ def _companion(
 
 
 def _own_cost(cell: Cell) -> str | None:
-    """Return the overhead of the container beyond that of TCP, as text; None without a verdict."""
+    """Return the overhead of the container itself, without that of TCP, as text; None without a verdict."""
     if cell.verdict in (Verdict.SLOWER, Verdict.FASTER):
         return f"the container itself: {amount(cell.overhead)}"
     if cell.verdict is Verdict.EQUIVALENT:

@@ -260,5 +260,9 @@ class SideRows:
 
 
 def row_sums(numbers: FloatArray, lengths: IntArray) -> FloatArray:
-    """Return the sum of each of these concatenated rows. Every length is at least 1."""
+    """Return the sum of each row.
+
+    numbers: all rows, concatenated.
+    lengths: number of values in each row, at least 1.
+    """
     return np.add.reduceat(numbers, np.cumsum(lengths) - lengths)

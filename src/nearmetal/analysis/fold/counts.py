@@ -244,7 +244,7 @@ def _named(columns: Mapping[CounterName, FloatArray]) -> dict[str, FloatArray]:
 def _read(stored: Sequence[Counters | msgspec.Raw]) -> Sequence[Counters]:
     """Return the counters of a scope in many trials.
 
-    stored: all of them already parsed, or all of them JSON text.
+    stored: counters of each trial: either all parsed, or all JSON text.
 
     Raises NotPlain if the text is corrupt.
     """

@@ -245,9 +245,8 @@ class Walsh:
     def _width(self, total: int) -> IntArray:
         """Return, for each i, the number of j >= i with grid[i] + grid[j] <= total."""
         width: IntArray = np.zeros(self._size, dtype=np.int64)
-        own = int(
-            np.searchsorted(self._grid, total // 2, side="right")
-        )  # the sums of the other values with themselves are larger
+        # For the values beyond `own`, already the sum with themselves exceeds the total.
+        own = int(np.searchsorted(self._grid, total // 2, side="right"))
         reach = np.searchsorted(self._grid, total - self._grid[:own], side="right")
         np.subtract(reach, self._index[:own], out=width[:own])
         return width

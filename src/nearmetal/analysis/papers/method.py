@@ -35,7 +35,7 @@ class MethodAnswer:
 def answer_of(
     method: PaperMethod, baseline: Sequence[float], values: Sequence[float], better: Better
 ) -> MethodAnswer:
-    """Apply a method to the values of an environment and of its baseline.
+    """Decide by a paper's method whether an environment and its baseline differ.
 
     baseline, values: at least one value each.
     """

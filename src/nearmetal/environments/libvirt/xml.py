@@ -127,7 +127,7 @@ def _text(parent: Element, tag: str, text: str, **attributes: str) -> Element:
 
 
 def _memory(domain: Element, g: GuestPlan) -> None:
-    """Add the settings of the guest's memory: shared if virtiofsd accesses it, in huge pages if requested."""
+    """Add the <memoryBacking> element: shared memory for virtiofsd, and huge pages if requested."""
     s = g.settings
     if not g.shared_root and not s.huge_pages and s.numa == 1:
         return

@@ -218,8 +218,11 @@ def _cancelled(source: Monitor) -> str:
 
 
 def _settled(source: Monitor, target: Monitor) -> str:
-    """Wait until a migration whose switchover was requested has ended or paused, or the guest runs at the
-    target, at most LAST_SECONDS. Return its status then."""
+    """Wait for the end of a migration after its switchover was requested, and return its status.
+
+    The wait ends when the migration has ended or paused, when the guest runs at the target, or after
+    LAST_SECONDS.
+    """
     end = time.monotonic() + LAST_SECONDS
     while True:
         status = migration_status(source)

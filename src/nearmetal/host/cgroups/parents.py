@@ -252,7 +252,7 @@ def path_for_runtime(made: Mapping[str, Path], label: str) -> str:
 
 
 def path_from_top(made: Mapping[str, Path], label: str) -> str:
-    """Return the path for an OCI runtime, as path_for_runtime() does, for groups at the top of their
+    """Return the absolute form of path_for_runtime(), for groups directly below the root of their
     hierarchies."""
     return f"/{path_for_runtime(made, label).lstrip('/')}"
 
@@ -291,7 +291,7 @@ def unified_beside_version1() -> Path | None:
 
 
 def of_every_hierarchy(label: str) -> tuple[Path, ...]:
-    """Return the groups of this name at the top of every hierarchy, including hierarchies that we do not
-    use."""
+    """Return the groups of this name directly below the root of every mounted hierarchy, including those that
+    nearmetal does not use."""
     groups = (Path(m.point, label) for m in own_mounts() if m.kind in ("cgroup", "cgroup2"))
     return tuple(group for group in groups if group.is_dir())

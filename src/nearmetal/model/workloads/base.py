@@ -39,7 +39,7 @@ class WorkloadBase:
 
     @property
     def floor_group(self) -> str | None:
-        """Its group in the noise floor; None if the kernel that it runs determines the group."""
+        """Group of workloads with which it shares a noise floor; None if its kernel determines the group."""
         return self.subject
 
     @property

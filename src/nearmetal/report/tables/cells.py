@@ -253,7 +253,7 @@ def has_interval(cell: Cell) -> bool:
 
 
 def left_out_text(analysis: Analysis) -> str:
-    """Return how many figures the table omits, and why; empty if all figures have an interval.
+    """Return a note on the figures that the table omits, with the reasons; empty if it omits none.
 
     Example: 'Left out: 6 figures (there is no interval yet; the first comes after 8 rounds)'.
     """

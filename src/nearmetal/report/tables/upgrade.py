@@ -167,7 +167,8 @@ def more_text(rows: Sequence[UpgradeRow]) -> str:
 
 
 def subject(c: StateCell) -> str:
-    """Return the arm that is compared, as text: 'native/1x2', 'cost of podman/1x2', 'bare/1x1 → pv/1x1'."""
+    """Return the name of what is compared before and after: an arm ('native/1x2'), its overhead ('cost of
+    podman/1x2'), or two arms ('bare/1x1 → pv/1x1')."""
     if c.baseline:
         return f"cost of {one_line(c.arm)}"
     return one_line(c.arm if c.other == c.arm else f"{c.arm} → {c.other}")

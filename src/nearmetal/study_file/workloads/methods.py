@@ -72,8 +72,8 @@ def compared_methods(environment: Environment, workloads: tuple[LifecycleSubject
 
 
 def check_methods(study: Study, top: Located) -> None:
-    """Check that the names of the environments for methods are free, and that no environment runs inside one
-    that is replaced."""
+    """Check the environments that will be replaced by one environment per method: the new names must be free,
+    and no other environment may run inside a replaced one."""
     names = {e.name for e in study.environments}
     around = {e.inside: e.name for e in study.environments if e.inside is not None}
     for e in study.environments:

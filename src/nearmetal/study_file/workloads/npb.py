@@ -151,7 +151,8 @@ def npb_command(
 
 
 def misfits(name: str, program: NasProgram, arms: Iterable[Arm]) -> tuple[str, ...]:
-    """Return why a workload cannot run on some of the arms that are to run it, one text for each cause."""
+    """Return the reasons why a workload cannot run on some of its arms, each with the placements that it
+    concerns."""
     found: dict[str, dict[str, None]] = {}
     for arm in arms:
         what = program.misfit(arm.placement.ranks) if arm.environment.takes(name) else None

@@ -82,14 +82,14 @@ class VerifiedProgram:
         return time.monotonic() - (time.time() - last)
 
     def mark(self) -> WorkDone:
-        """Return its steps until now."""
+        """Return the number of steps that the program has completed, and the current time."""
         return WorkDone(work=self.progress().steps, at=time.monotonic())
 
     def goes_on(self, away: float = 0.0) -> bool:
-        """Return whether it takes a step within _GOES_ON seconds.
+        """Return whether the program takes a step within _GOES_ON seconds.
 
-        away: seconds for which its connections were cut. It then gets as much more time, because TCP sends
-            again after up to as long as it has waited already.
+        away: seconds for which its connections were cut, added to the limit. TCP doubles its retransmission
+            timeout, so the next retransmission may come as late again.
         """
         steps, end = self.progress().steps, time.monotonic() + _GOES_ON + away
         while not (on := self.progress().steps > steps) and time.monotonic() < end:

@@ -54,10 +54,10 @@ def end_or_none(end: float) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class PrintedComparison:
-    """A printed figure and our values.
+    """A figure that a paper printed, and our values for it.
 
     found: our values; empty if nothing was measured.
-    lacking: if `found` is empty, why.
+    lacking: reason why `found` is empty.
     far: why our values cannot be compared with the printed one; '' if they can.
     """
 

@@ -27,7 +27,7 @@ def follows_text(f: Inconsistency) -> str:
 
 
 def findings_blocks(paper: Published) -> list[Grid | Words]:
-    """Return the statements of a paper that do not follow from its own numbers."""
+    """Return a table of the statements in a paper that its own numbers contradict."""
     found = check_paper(paper)
     if not found:
         return [Words(text="Every number of the paper that can be checked follows from its others.")]

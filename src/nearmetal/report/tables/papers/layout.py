@@ -46,7 +46,7 @@ class LaidOutCell:
 class LaidOutTable:
     """A printed table with our values.
 
-    arms: the title of our arm, by the paper's name for it.
+    arms: titles of our arms, by the name that the paper uses.
     rows: (name, cells), with a cell for each column.
     """
 
