@@ -489,7 +489,7 @@ def test_daemons_left_by_programs_are_removed_with_the_instance(rig: Rig) -> Non
 
 
 @pytest.mark.parametrize("rig", ["native", "handicap"], indirect=True)
-def test_the_bare_machine_does_without_a_first_process_where_none_is_asked_for(rig: Rig) -> None:
+def test_bare_machine_runs_no_first_process_unless_requested(rig: Rig) -> None:
     """A daemon of its command is found all the same."""
 
     def own(label: str) -> bool:

@@ -114,7 +114,7 @@ def test_the_same_seed_draws_the_same_bytes_and_another_others(own: Path, tmp_pa
     assert drawn("c", program="blastx")["sequences.fasta"] == DRAWN["sequences.fasta"]
 
 
-def test_hits_that_differ_from_the_unsplit_search_are_told(own: Path, tmp_path: Path) -> None:
+def test_hits_that_differ_from_the_unsplit_search_are_reported(own: Path, tmp_path: Path) -> None:
     given = choices()
     prepared(own, tmp_path, given)
     whole = (tmp_path / WHOLE).read_text().splitlines()
@@ -181,7 +181,7 @@ def output_of(done: Completed) -> Output:
     return Output(stdout=done.stdout, stderr=done.stderr)
 
 
-def test_words_that_are_wrong_are_told(own: Path, tmp_path: Path) -> None:
+def test_wrong_arguments_are_reported_by_name(own: Path, tmp_path: Path) -> None:
     def said(*words: str) -> str:
         done = run(own, tmp_path, Invocation(argv=words, own=True))
         assert not done.ok

@@ -59,13 +59,13 @@ def test_by_the_name_of_agent_it_takes_options_in_front_of_the_map(
     assert (done.returncode, done.stdout) == (0, "nearmetal-a\n")
 
 
-def test_a_silent_input_neither_speaks_nor_ends(tools: Tools) -> None:
+def test_silent_gives_a_program_an_input_without_data_or_end(tools: Tools) -> None:
     assert box(tools, "silent", "--", "timeout", "0.2", "cat") == (124, "", "")
     assert box(tools, "silent", "--", "sh", "-c", "echo said; exit 3") == (3, "said\n", "")
     assert box(tools, "silent", "cat")[0] == 111
 
 
-def test_processes_of_one_user_may_read_each_other_where_the_kernel_lets_them(tools: Tools) -> None:
+def test_nm_box_reports_whether_processes_may_read_each_other(tools: Tools) -> None:
     scope = Path("/proc/sys/kernel/yama/ptrace_scope")
     free = not scope.exists() or scope.read_text().strip() == "0" or HOST.is_root()
     code, said, _ = box(tools, "cma")

@@ -151,7 +151,7 @@ def rig(request: pytest.FixtureRequest, tools: Tools, criu: Criu, tmp_path: Path
         )
 
 
-def test_a_restored_instance_goes_on_as_it_was(rig: Rig) -> None:
+def test_restored_instance_continues_unchanged(rig: Rig) -> None:
     backend = get_backend(rig.request.environment.backend)
     with backend.start(HOST, rig.tools, rig.request) as instance:
         rig.start_keeper(instance)
@@ -225,7 +225,7 @@ def unwritten(file: Path) -> int:
     return found[1] + found[2]
 
 
-def test_a_command_with_a_caller_is_not_lost_unsaid(rig: Rig) -> None:
+def test_checkpoint_with_a_running_command_fails_and_the_instance_continues(rig: Rig) -> None:
     """Its caller would wait for a command that goes on elsewhere: the checkpoint fails and the instance goes
     on."""
     backend = get_backend(rig.request.environment.backend)
@@ -370,7 +370,7 @@ def rank(rig: Rig, instance: Instance) -> Iterator[RankJob]:
         yield job
 
 
-def test_a_rank_with_perf_events_is_refused_and_goes_on(rig: Rig) -> None:
+def test_checkpoint_of_a_rank_with_perf_events_is_refused_and_it_continues(rig: Rig) -> None:
     backend = get_backend(rig.request.environment.backend)
     with backend.start(HOST, rig.tools, rig.request) as instance, rank(rig, instance) as job:
         before = job.slice(0, 1)

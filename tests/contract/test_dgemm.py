@@ -47,13 +47,13 @@ def test_the_roof_is_that_of_all_ranks_together(machine: Machine, tmp_path: Path
     assert 1e8 < roof.value < 1e15 and "libopenblas0-pthread" in roof.how
 
 
-def test_a_blas_that_is_not_there_is_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_blas_is_reported(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blas, "_DIRECTORY", {Blas.OPENBLAS: "nowhere"})
     with pytest.raises(UnavailableError, match="no libopenblas0-pthread"):
         measure_dgemm(machine, machine.cpus[:1])
 
 
-def test_a_cpu_that_is_not_there_is_told_and_leaves_no_process(machine: Machine) -> None:
+def test_missing_cpu_is_reported_and_leaves_no_process(machine: Machine) -> None:
     with pytest.raises(
         UnavailableError, match=r"^nm-dgemm \(CPU 1000\): sched_setaffinity: Invalid argument$"
     ):

@@ -233,7 +233,7 @@ def inner(place: Path, slot: str, **more: object) -> InstanceRequest:
 
 
 @pytest.mark.more
-def test_a_container_stands_inside_it_on_the_same_kernel(
+def test_container_in_a_guest_runs_on_the_kernel_of_the_guest(
     guest: GuestInstance, tools: Tools, place: Path
 ) -> None:
     backend = Namespaces()
@@ -362,8 +362,8 @@ def test_a_microvm_with_an_image_a_disk_and_swap_finds_each_by_its_number(tools:
 
 
 @pytest.mark.more
-def test_a_restored_guest_is_one_of_its_own(tools: Tools, place: Path) -> None:
-    """It stands in a fifth of the time of a boot, alone on the machine; here, beside other work, in half."""
+def test_restored_guest_is_independent_of_the_first_one(tools: Tools, place: Path) -> None:
+    """It runs after a fifth of the time of a boot on an idle machine; after half of it beside other tests."""
     settings = replace(SMALL, memory=96 * MIB, start=StartFrom.RESTORED)
     of = guests.base(tools, place, small_image(tools, place))
     own = []

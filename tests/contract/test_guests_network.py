@@ -136,7 +136,7 @@ def test_a_guest_in_user_mode_reaches_out(tools: Tools, tmp_path: Path) -> None:
         assert (tmp_path / "server").read_text().splitlines()[-1] == "127.0.0.1"
 
 
-def test_names_and_addresses_that_are_taken_are_gone_round_or_told(tools: Tools) -> None:
+def test_names_and_addresses_in_use_are_avoided_or_reported(tools: Tools) -> None:
     """Names are of a namespace that nobody else uses; one that is taken there all the same is gone round, or
     said."""
     netns = f"nearmetal-check-{os.getpid()}-taps"

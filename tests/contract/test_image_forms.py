@@ -162,7 +162,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def test_a_full_disk_is_told_and_nothing_half_is_left(small_disk: Path, tmp_path: Path) -> None:
+def test_full_disk_is_reported_and_leaves_no_partial_file(small_disk: Path, tmp_path: Path) -> None:
     store = ImageStore(small_disk / "images")
     definition = ImageDefinition(name="own", suite="host", packages=())
     with pytest.raises(DiskFullError, match="image own: not built: no space left"):

@@ -421,7 +421,7 @@ def report_of(directory: Path, rank: int) -> RankReport:
     return parse_report((directory / f"rank.{rank}.json").read_text())
 
 
-def test_nm_rank_pins_tells_and_becomes_the_program(tools: Path, tmp_path: Path) -> None:
+def test_nm_rank_pins_itself_reports_and_executes_the_program(tools: Path, tmp_path: Path) -> None:
     cpu = LocalHost().cpus()[-1]
     argv = [str(tools / "nm-rank"), "--cpus", f"0,{cpu}", "--report", str(tmp_path), "--"]
     done = LocalHost().run(

@@ -66,7 +66,7 @@ def moving(
     return LIBVIRT.migrate(HOST, tools, guest, asked)
 
 
-def test_a_guest_moves_by_every_method_and_goes_on(tools: Tools, place: Place) -> None:
+def test_guest_moves_by_every_method_and_continues(tools: Tools, place: Place) -> None:
     assert isinstance(LIBVIRT, Migrates) and isinstance(LIBVIRT, EnablesMoves)
     with started(tools, place, "all") as guest, ExitStack() as stack:
         program = stack.enter_context(dirtying(guest, tools, 16 << 20, 32 << 20))
@@ -123,9 +123,7 @@ def test_a_guest_of_a_daemon_of_others_is_moved_away(tools: Tools, place: Place)
 
 
 @pytest.mark.parametrize("method", [Method.PRECOPY, Method.OFFLINE])
-def test_the_source_goes_on_when_its_destination_is_killed(
-    tools: Tools, place: Place, method: Method
-) -> None:
+def test_source_continues_when_its_destination_is_killed(tools: Tools, place: Place, method: Method) -> None:
     with started(tools, place, "kill") as guest, dirtying(guest, tools, 64 << 20, 0) as program:
         label = place.request(f"kill{method}", 1).label
         killer = threading.Thread(target=lambda: os.kill(second_qemu(label), signal.SIGKILL))

@@ -137,7 +137,7 @@ def answers(tools: Tools, place: Place) -> bool:
     return seen is not None and seen.lost < seen.requests
 
 
-def test_a_guest_moves_by_every_method_and_goes_on(tools: Tools, place: Place) -> None:
+def test_guest_moves_by_every_method_and_continues(tools: Tools, place: Place) -> None:
     """One guest, from seat to seat, by each method in turn: its program has never a wrong page, and its
     output comes whole through the same line."""
     assert isinstance(QEMU, Migrates)
@@ -233,9 +233,7 @@ def _moment(method: Method) -> Moment:
 
 
 @pytest.mark.parametrize("method", [*COPYING, SWITCHING])
-def test_the_source_goes_on_when_its_destination_is_killed(
-    tools: Tools, place: Place, method: Method
-) -> None:
+def test_source_continues_when_its_destination_is_killed(tools: Tools, place: Place, method: Method) -> None:
     with started(tools, place, "kill") as guest, dirtying(guest, tools, 64 << 20, 0) as program:
         name = f"kill{method}"
         with (
@@ -253,7 +251,7 @@ def test_the_source_goes_on_when_its_destination_is_killed(
 
 @pytest.mark.apart
 @pytest.mark.parametrize("method", [Method.PRECOPY, Method.OFFLINE, Method.MULTIFD, Method.POSTCOPY])
-def test_the_source_goes_on_when_its_link_is_cut(tools: Tools, place: Place, method: Method) -> None:
+def test_source_continues_when_its_link_is_cut(tools: Tools, place: Place, method: Method) -> None:
     name = f"cut{method}"
     with started(tools, place, "cut") as guest, dirtying(guest, tools, 64 << 20, 0) as program:
         with (
@@ -304,7 +302,7 @@ def test_a_guest_that_has_ended_is_not_moved_and_that_is_said(tools: Tools, plac
 
 @pytest.mark.apart
 @pytest.mark.parametrize("method", [Method.PRECOPY, Method.MULTIFD, Method.OFFLINE])
-def test_the_source_goes_on_when_its_destination_hangs(
+def test_source_continues_when_its_destination_hangs(
     tools: Tools, place: Place, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its monitor answers no more, and its connection takes no more memory."""
@@ -332,7 +330,7 @@ def test_the_source_goes_on_when_its_destination_hangs(
         (Method.POSTCOPY, Moment.FETCH),
     ],
 )
-def test_a_source_that_ends_in_its_move_is_said(
+def test_end_of_the_source_during_a_move_is_reported(
     tools: Tools, place: Place, method: Method, moment: Moment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(qmp, "QMP_SECONDS", 10.0)

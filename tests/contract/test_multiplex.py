@@ -128,7 +128,7 @@ def test_nothing_is_lost_or_doubled_wherever_the_stream_is_cut(line: Line) -> No
         assert line.first.recv(64) == b"", "the first one got no more, and its connection is closed"
 
 
-def test_the_first_hypervisor_may_end_before_the_second_goes_on(line: Line) -> None:
+def test_output_cut_by_the_end_of_the_first_hypervisor_is_completed_by_the_second(line: Line) -> None:
     with connected(line.agent) as caller, GuestLine(line.agent) as mover:
         caller.sendall(HEAD.pack(0, FrameKind.IN, 3) + b"one")
         channel, *_ = frame(line.first)

@@ -384,7 +384,7 @@ def test_networks_leave_nothing_behind(holder: UserNamespaceHolder | None, tmp_p
     assert NETNS_DIRECTORY.exists() == was_there
 
 
-def test_several_networks_stand_beside_each_other(
+def test_several_networks_exist_side_by_side(
     network: Network, holder: UserNamespaceHolder | None, tmp_path: Path
 ) -> None:
     wants = [want(a) for a in (Attachment.VETH, Attachment.VETH_BRIDGE, Attachment.MACVLAN)]

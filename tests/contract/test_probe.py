@@ -254,7 +254,7 @@ def test_the_dirtier_does_not_catch_up_after_a_standstill(tools: Tools) -> None:
     assert 0 < json.loads(last)["pages"] < pages * (running + standstill / 2)
 
 
-def test_nobody_to_ask_is_said(tools: Tools, network: Network, tmp_path: Path) -> None:
+def test_probe_without_a_server_reports_refusal(tools: Tools, network: Network, tmp_path: Path) -> None:
     words = ["ask", "--address", network.seats[0].address, "--port", "9", "--time", "1000000"]
     words += ["--period", "1000000", "--tcp-every", "1000000", "--out", str(tmp_path / "log")]
     done = subprocess.run(

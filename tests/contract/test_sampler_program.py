@@ -160,7 +160,7 @@ def test_a_mark_is_on_the_disk_at_once(tmp_path: Path, program: str) -> None:
     assert sampler.problem is None
 
 
-def test_a_sampler_in_a_guest_is_told_and_its_lines_are_kept(tmp_path: Path, program: str) -> None:
+def test_sampler_in_a_guest_receives_marks_and_its_lines_are_kept(tmp_path: Path, program: str) -> None:
     argv = [program, *GuestSampler.arguments(0.1)]
     made = GuestSampler(LocalHost(), argv, "g", tmp_path / "g.jsonl", local_scale())
     begin = time.monotonic()

@@ -76,7 +76,7 @@ def test_unavailable_storage_says_why(storage: Storage, why: str) -> None:
 
 
 @needs_root
-def test_a_disk_that_does_not_fit_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+def test_disk_that_does_not_fit_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     namespaces.mount("tmpfs", small, "tmpfs", options="size=1m")

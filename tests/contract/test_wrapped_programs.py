@@ -61,7 +61,7 @@ def asked(tools: Tools, tmp_path: Path) -> Iterator[InstanceRequest]:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in not_here()])
-def test_an_instance_stands_in_the_tree_of_its_image(name: str, tools: Tools, asked: InstanceRequest) -> None:
+def test_instance_root_is_the_tree_of_its_image(name: str, tools: Tools, asked: InstanceRequest) -> None:
     with get_backend(name).start(HOST, tools, asked) as instance:
         inside = Path(f"/proc/{instance.pid}/root")
         assert (inside / "mark").read_text() == "tree\n" and not (inside / "usr/bin").exists()

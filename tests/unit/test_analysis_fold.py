@@ -247,7 +247,7 @@ def verified(ok: bool | None) -> Row:
         ("+.-.-.+.", [2, 3, 4, 5, 6]),
     ],
 )
-def test_a_failed_verification_speaks_against_all_blocks_since_the_last_good_one(
+def test_failed_verification_fails_all_blocks_since_the_last_good_one(
     verifications: str, failed: list[int]
 ) -> None:
     """'+' verified, '-' failed, '.' not verified, of the arm, by block. Nothing speaks against the others."""

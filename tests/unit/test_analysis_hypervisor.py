@@ -36,7 +36,7 @@ def attribution(cell: Cell) -> Attribution:
     return cell.attribution
 
 
-def test_threads_that_run_its_devices_are_told_with_their_seconds() -> None:
+def test_seconds_of_device_threads_are_reported() -> None:
     cell = guest_cell({"cpu": 3.0, "vcpu": 2.5})
     assert cell.verdict is Verdict.SLOWER
     assert "CPU time of its devices' threads: 0." in attribution(cell).sentence
@@ -45,7 +45,7 @@ def test_threads_that_run_its_devices_are_told_with_their_seconds() -> None:
 
 
 @pytest.mark.parametrize(("nic", "suggested"), [(Nic.E1000, True), (Nic.VIRTIO, False)])
-def test_exits_are_told_by_their_main_reason(nic: Nic, suggested: bool) -> None:
+def test_main_reason_of_vm_exits_is_named(nic: Nic, suggested: bool) -> None:
     many = {"exits": 1e6, "io_exits": 1e5, "mmio_exits": 6e5, "halt_exits": 1e4}
     found = attribution(guest_cell(many, nic=nic))
     assert "exits from the guest: " in found.sentence and "most for emulated devices" in found.sentence

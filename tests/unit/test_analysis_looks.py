@@ -80,7 +80,7 @@ def test_the_exact_attained_levels_are_spent_and_the_rest_is_carried() -> None:
 
 
 @pytest.mark.parametrize(("comparisons", "first"), [(1, 8), (2, 12), (10, 12)])
-def test_the_first_look_whose_level_is_attainable(comparisons: int, first: int) -> None:
+def test_first_finite_interval_is_at_the_first_attainable_level(comparisons: int, first: int) -> None:
     carried = look_and_carry(np.arange(30.0), schedule=GROWING, alpha=0.05 / comparisons)
     assert next(look.n for look in carried.looks if math.isfinite(look.low)) == first
 
@@ -96,7 +96,7 @@ def test_spent_levels_never_sum_above_alpha(schedule: GrowingLooks, blocks: int,
 
 
 @given(schedule=CLOSINGS, blocks=st.integers(1, 500), data=st.data())
-def test_no_attained_level_whatever_makes_them_sum_above_alpha(
+def test_partly_spent_levels_never_sum_above_alpha(
     schedule: GrowingLooks, blocks: int, data: st.DataObject
 ) -> None:
     """Nor does a test that attains any part of what it may spend."""
@@ -139,7 +139,7 @@ def test_a_run_that_ends_after_seven_blocks_has_an_interval() -> None:
     assert (look.n, look.low, look.high) == (7, 0.0, 0.01)
 
 
-def test_the_levels_to_come_are_foreseen() -> None:
+def test_levels_of_future_looks_are_predicted() -> None:
     carried = look_and_carry(np.zeros(5), schedule=GROWING, alpha=0.05)
     assert carried.ahead[0] == (8, 2 / 256) and [n for n, _ in carried.ahead[:3]] == [8, 12, 18]
     closed = look_and_carry(np.zeros(5), schedule=GrowingLooks(closing=(5,)), alpha=0.05)

@@ -62,7 +62,7 @@ def only(analysis: Analysis) -> Cell:
     return cell
 
 
-def test_the_story_of_2015_is_told() -> None:
+def test_tcp_timeouts_of_2015_are_named_as_the_cause() -> None:
     cell = only(analysis(STORY, overhead=2.2))  # 8 slices of 0.25 s: 4.4 s more
     assert cell.verdict is Verdict.SLOWER
     assert cell.attribution is not None

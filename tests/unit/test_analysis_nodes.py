@@ -289,7 +289,7 @@ def test_several_workers_on_one_node_change_nothing() -> None:
     assert workers.nodes is None and untimed[:2] == untimed[2:] and plain.cells[0].nodes is None
 
 
-def test_both_estimands_stand_beside_each_other() -> None:
+def test_both_estimands_are_shown_side_by_side() -> None:
     study = a_study()
     found = analysed(study, records_of(study, 48, [0.05] * 8), NAMES)
     assert found.nodes is not None and found.nodes.rounds == dict.fromkeys(NAMES, 6)
@@ -348,7 +348,7 @@ def test_where_nodes_disagree_that_is_the_finding() -> None:
     assert decided(unequal) == all(c.verdict is Verdict.EQUIVALENT for c in unequal.noise_floor.cells)
 
 
-def test_a_slow_node_is_named_and_results_without_it_stand_beside() -> None:
+def test_slow_node_is_named_and_results_without_it_are_shown() -> None:
     study = a_study()
     found = analysed(study, records_of(study, 48, [0.05] * 7 + [0.10], slow={7: 0.08}), NAMES)
     assert found.nodes is not None and found.nodes.left_out == ("node7",)
@@ -371,7 +371,7 @@ def test_no_node_is_left_out_if_half_of_them_are_named() -> None:
     assert two.nodes is not None and two.nodes.evidence == (), "of two, either may be the exception"
 
 
-def test_a_node_stands_out_only_of_the_spread_of_the_others() -> None:
+def test_node_is_an_outlier_only_beyond_the_spread_of_the_others() -> None:
     alike = {node: 0.001 * node for node in range(7)}
     assert standing_out({**alike, 9: 0.05}, 0.05) == {9}
     apart = {node: 0.02 * node for node in range(7)}

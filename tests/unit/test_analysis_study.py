@@ -172,7 +172,7 @@ def cell(analysis: Analysis, arm: str, baseline: str, workload: str = "cg") -> C
     return next(c for c in analysis.cells if (c.arm, c.baseline, c.workload) == (arm, baseline, workload))
 
 
-def test_planted_answers_come_out() -> None:
+def test_planted_overheads_are_recovered() -> None:
     a = run(27, {"box/one": (0.10, 0.0), "tcp/one": (0.0, 1.5), "box/two": (0.0, 1.5)})
     assert (a.blocks, a.torn_blocks, a.failed_trials) == (27, 0, 0)
     slow = cell(a, "box/one", "native/one")
@@ -305,7 +305,7 @@ def test_slices_of_less_work_are_weighed_per_unit_of_work() -> None:
     assert found.attribution.sentence == "communication"
 
 
-def test_a_start_is_told_by_its_steps() -> None:
+def test_overhead_of_a_start_is_attributed_to_its_steps() -> None:
     """Three planted steps of 1, 2 and 1.5 ms, native has one of them; 0.1 ms is none of them."""
     rng = random.Random(1)
     out = []
@@ -379,7 +379,7 @@ def test_overhead_outside_the_profile_is_not_explained() -> None:
     assert found.sentence == "not explained"
 
 
-def test_communication_is_told_from_computation() -> None:
+def test_attribution_separates_communication_from_computation() -> None:
     a = run(27, {"box/one": (0.01, 0.30), "box/two": (0.4, 0.02)})
     comm = cell(a, "box/one", "native/one").attribution
     assert comm is not None and comm.residual is not None
@@ -394,7 +394,7 @@ def test_communication_is_told_from_computation() -> None:
     assert quiet is not None and quiet.sentence == ""
 
 
-def test_leaving_shared_memory_is_told_from_the_container() -> None:
+def test_attribution_separates_lost_shared_memory_from_the_container() -> None:
     """The further baseline MPI without shared memory too; what is left against it is the container's own."""
     a = run(27, {"tcp/one": (1.2, 1.0), "box/two": (1.2, 1.0)})
     told = cell(a, "box/two", "native/one").attribution
@@ -424,7 +424,7 @@ def test_attribution_without_evidence_is_not_explained() -> None:
     assert b is not None and b.sentence == "not explained"
 
 
-def test_an_aa_that_differs_takes_the_trust_away() -> None:
+def test_noise_floor_is_not_trusted_if_the_baseline_differs_from_itself() -> None:
     a = run(27, {}, aa=0.1)
     assert not a.noise_floor.trusted and not a.noise_floor.proven
     assert a.noise_floor.reason.startswith("the baseline differs from itself in cg.seconds, triad.rate")

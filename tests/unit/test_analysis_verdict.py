@@ -117,7 +117,7 @@ def test_reasons_are_words() -> None:
         (-math.inf, math.inf, (0.1, 0.2), Verdict.NONE, ""),
     ],
 )
-def test_a_sign_interval_that_says_otherwise_is_told(
+def test_disagreement_with_the_sign_interval_is_reported(
     low: float, high: float, sign: tuple[float, float], verdict: Verdict, said: str
 ) -> None:
     other = Interval(centre=0.0, low=sign[0], high=sign[1])
@@ -125,7 +125,7 @@ def test_a_sign_interval_that_says_otherwise_is_told(
     assert found.startswith(said) and bool(found) is bool(said)
 
 
-def test_a_contradicting_verdict_is_told() -> None:
+def test_sign_interval_with_another_verdict_is_reported() -> None:
     """Where failures were refused a verdict, or ends meet at the margin, intervals may touch."""
     other = Interval(centre=0.0, low=D * 1.01, high=0.2)
     assert disagreement(-0.01, D * 1.02, other, Verdict.EQUIVALENT, margin=0.03) == (

@@ -190,7 +190,7 @@ def test_boots_are_counted_by_what_the_kernel_drew(made: Make) -> None:
     assert compared([made("c", None), made("c", None)], after).boots == (2, 2)
 
 
-def test_a_boot_on_both_sides_tells_nothing(made: Make) -> None:
+def test_boot_on_both_sides_gives_no_verdict(made: Make) -> None:
     u = compared([made("a", "1")], [made("b", "1")])
     assert u.answer is UpgradeAnswer.IMPOSSIBLE and "both sides are of one boot" in sentence(u)
     u = compared([made("a", str(i)) for i in range(5)], [made("b", str(i + 4)) for i in range(5)])

@@ -116,7 +116,7 @@ def test_bare_nodes_alone_choose_the_sizes_of_packing_with_the_paper_s_links_or_
     assert [w.name for w in study(series(4, scale=Scale.PAPER), "sizes").kernels] == list(COMPUTING)
 
 
-def test_whole_runs_on_the_same_nodes_are_told_apart_by_their_links() -> None:
+def test_whole_runs_on_the_same_nodes_are_named_by_their_links() -> None:
     own = study(series(2), "sizes")
     runs = tuple(
         WholeRun(workload="ep", kernel="ep", size="W", arm=a.name, n=1, seconds=1.0, rate=1e9)
@@ -267,7 +267,7 @@ def test_a_plan_starts_nothing_and_says_so() -> None:
     assert kernels.study is None and "qemu, and namespaces takes its place" in kernels.absent
 
 
-def test_the_paper_says_where_each_figure_stands() -> None:
+def test_every_published_figure_has_a_source() -> None:
     paper = published("containers-2015")
     assert paper is not None
     assert published("no-such-paper") is None
@@ -476,7 +476,7 @@ def test_the_directory_holds_what_was_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wound", ['{"schema": 1}', '{"schema": 9}', "[]", "{"])
-def test_a_spoilt_series_is_told(tmp_path: Path, wound: str) -> None:
+def test_corrupt_series_file_is_reported(tmp_path: Path, wound: str) -> None:
     made = SeriesDirectory.create(tmp_path, series(1), {})
     (made.path / "series.json").write_text(wound)
     with pytest.raises(RecordsError):
@@ -484,7 +484,7 @@ def test_a_spoilt_series_is_told(tmp_path: Path, wound: str) -> None:
 
 
 @pytest.mark.parametrize("wound", ['{"schema": 1}', '{"created": [1]}', "{"])
-def test_a_spoilt_time_of_creation_is_told(tmp_path: Path, wound: str) -> None:
+def test_corrupt_time_of_creation_is_reported(tmp_path: Path, wound: str) -> None:
     made = SeriesDirectory.create(tmp_path, series(1), {})
     assert made.created > 0
     (made.path / "series.json").write_text(wound)

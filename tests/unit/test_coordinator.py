@@ -171,7 +171,7 @@ def test_a_round_that_is_lost_every_time_is_missing_on_both_sides(tmp_path: Path
 
 
 @pytest.mark.parametrize("known", [5, 12])
-def test_a_coordinator_goes_on_from_the_records(tmp_path: Path, known: int) -> None:
+def test_coordinator_continues_from_the_records(tmp_path: Path, known: int) -> None:
     directory = ResultsDirectory.create(tmp_path, "s", study_yaml=dump_study(STUDY, catalog()))
     directory.freeze(seed=1, arms=[arm.name for arm in STUDY.arms()], provenance={})
     workers = Scripted({}, directory)

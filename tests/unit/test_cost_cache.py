@@ -47,7 +47,7 @@ def keep(study: Study) -> None:
     store_costs(study, host(), costs)
 
 
-def test_the_time_of_a_block_beside_its_slices_is_what_is_left_of_it() -> None:
+def test_fixed_cost_of_a_block_is_its_time_without_slices() -> None:
     study = small_study("native", "box")
     own = records(study, 2)
     number = len(own[0].rows[0].values)

@@ -68,7 +68,7 @@ def test_the_disk_below_a_storage(storage: Storage, disk: str) -> None:
     )
 
 
-def test_a_roof_stands_over_what_stands_on_its_disk() -> None:
+def test_disk_bound_applies_to_storage_on_that_disk() -> None:
     reached = Interval(centre=1e9, low=1e9, high=1e9)
     cells = [
         replace(

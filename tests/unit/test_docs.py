@@ -276,7 +276,7 @@ def test_the_catalogue_lists_every_error_class_with_its_exit_code() -> None:
     assert told == {name: str(exit_code_of(name)) for name in error_classes()}
 
 
-def test_every_exit_code_stands_in_the_catalogue() -> None:
+def test_every_exit_code_is_in_the_catalogue() -> None:
     told = [(row[0], row[1]) for row in table_after("| code |")]
     assert told == [(str(code.value), f"`{code.name}`") for code in errors.ExitCode]
 

@@ -117,7 +117,7 @@ def test_every_environment_says_by_what_it_is_emulated(monkeypatch: pytest.Monke
     assert [e.emulated for e in again.environments] == [e.emulated for e in found.environments]
 
 
-def test_a_machine_that_is_none_is_said_of_no_environment() -> None:
+def test_no_emulation_is_noted_on_a_machine_that_is_not_emulated() -> None:
     host = FakeHost(commands={LIBVIRT_STEP: '{"hypervisors": ["KVMKVMKVM"]}'}, name="a virtual machine")
     machine: Any = OnlyHost(host)
     said = Told()

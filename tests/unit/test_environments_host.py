@@ -101,7 +101,7 @@ def test_the_lock_names_its_run_and_goes_with_it(place: Path) -> None:
     assert lock.living_runs(place) == ()
 
 
-def test_the_second_run_is_refused_and_told_of_the_first(place: Path) -> None:
+def test_second_run_is_refused_with_the_name_of_the_first(place: Path) -> None:
     with machine_lock("nearmetal-1st", command="nearmetal quick", path=place):
         with pytest.raises(BusyError) as caught, machine_lock("nearmetal-2nd", command="x", path=place):
             pass

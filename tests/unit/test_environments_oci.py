@@ -126,7 +126,7 @@ def test_docker_holds_to_limits_by_itself_where_it_takes_no_group() -> None:
         (Attachment.MACVLAN, "nearmetal-x-0a-seat", "container:nearmetal-x-0a-seat"),
     ],
 )
-def test_docker_joins_the_container_that_stands_in_its_seat(
+def test_docker_joins_the_network_of_the_container_in_its_seat(
     attachment: Attachment, seat: str | None, network: str
 ) -> None:
     words = docker_words(request(attachment), BINDS, image="i", mounts=[], groups=None, seat=seat)

@@ -76,7 +76,7 @@ def failed(text: str) -> Completed:
         ("qemu+ssh://node7/system", DestinationKind.HOST),
     ],
 )
-def test_what_a_destination_is(text: str, way: DestinationKind) -> None:
+def test_kind_of_a_destination_follows_from_its_text(text: str, way: DestinationKind) -> None:
     assert Target.parse(text).way is way
 
 
@@ -372,7 +372,7 @@ class Own:
 
 @pytest.mark.parametrize("error", [RunError("the time limit is over"), KeyboardInterrupt()])
 @pytest.mark.parametrize("runs", [True, False])
-def test_images_are_removed_only_if_the_instance_goes_on(
+def test_images_are_removed_only_if_the_instance_continues(
     tmp_path: Path, runs: bool, error: BaseException
 ) -> None:
     """Otherwise they may be all that is left of it."""

@@ -206,7 +206,7 @@ def of_length(record: TrialRecord, n: int, rng: random.Random) -> TrialRecord:
         (b'"run_delay":', b'"run_delay":"7","x":'),
     ],
 )
-def test_a_corrupt_record_is_told_whoever_reads_it(
+def test_corrupt_record_is_reported_by_every_reader(
     directory: ResultsDirectory, monkeypatch: pytest.MonkeyPatch, before: bytes, after: bytes
 ) -> None:
     file = directory.path / "trials" / "one.jsonl"

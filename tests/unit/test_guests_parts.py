@@ -209,7 +209,7 @@ def test_modules_come_in_the_order_in_which_they_need_each_other(tmp_path: Path)
     assert modules_of(tmp_path / "none", USUAL) == []
 
 
-def test_the_kernel_is_told_what_nm_guest_reads() -> None:
+def test_kernel_command_line_contains_what_nm_guest_reads() -> None:
     place = GuestInterface(mac="02:00:00:00:00:01", address="10.99.0.2", mask="255.255.255.0", mtu=1500)
     words = command_line(
         asked(), TOOLS, root="serial:image:erofs", port="virtio:p", console="ttyS0", place=place
@@ -247,7 +247,7 @@ def test_a_seat_is_handed_over_by_a_tap_of_its_own_kind() -> None:
         taken_place(FakeHost(commands={(*plain, "--macvtap"): said}), TOOLS, seat, Attachment.MACVTAP)
 
 
-def test_a_guest_is_told_what_its_network_is_to_have() -> None:
+def test_kernel_command_line_contains_the_network_settings() -> None:
     asked_for = NetworkSettings(
         rto_min=0.004,
         congestion_control="reno",
@@ -274,7 +274,7 @@ def test_modules_for_networks_of_a_guest_and_inside_it() -> None:
     assert network_drivers(plain, [environment(Attachment.NONE)]) == ()
 
 
-def test_a_card_leads_to_a_tap_to_a_router_of_qemus_own_or_nowhere() -> None:
+def test_network_card_is_connected_to_a_tap_to_user_networking_or_to_nothing() -> None:
     for wire, netdev in (
         (Wire.TAP, "tap,id=net,fd=30"),
         (Wire.USER, "user,id=net,ipv6=off"),
@@ -381,7 +381,7 @@ def test_a_console_tells_why_a_guest_ended_and_how_far_a_silent_one_came() -> No
 REGISTERS = "\nCPU#0\nRAX=0000000000000000 RBX=0\n{name}={at} RFL=00000046 [---Z-P-] CPL=0\nES =0000\n"
 
 
-def test_a_guest_that_hangs_is_told_by_its_last_step_else_by_where_its_cpu_is() -> None:
+def test_hang_report_names_last_boot_step_or_cpu_position() -> None:
     marks = "nm-step: modules\nnm-step: root\n"
     assert how_far(f"[0.0] Linux\n{marks}") == "in its init, at root"
     assert console_words(f"Loading x\n{marks}") == "Loading x", "a mark is no reason"
@@ -432,7 +432,7 @@ def test_guests_that_stand_at_once_are_counted_together() -> None:
         require_room(host, sliced, backends)
 
 
-def test_a_boot_is_told_by_the_clock_of_the_machine() -> None:
+def test_boot_phases_are_measured_on_the_clock_of_the_machine() -> None:
     ms = 1_000_000
     at = {"init": 800 * ms, "modules": 900 * ms, "root": 950 * ms, "network": 960 * ms, "agent": 1000 * ms}
     ahead = Clocks(monotonic=-500 * ms, realtime=0, error=1)  # its clock began 500 ms on the host's
@@ -559,7 +559,7 @@ def test_a_kernel_without_a_driver_is_refused_before_it_boots(tmp_path: Path) ->
         require_drivers(tmp_path, plain, shared_root=False, network=False, further=("veth", "bridge"))
 
 
-def test_an_image_of_another_architecture_or_of_one_machine_is_told(tmp_path: Path) -> None:
+def test_image_of_another_architecture_or_of_a_single_machine_is_reported(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "etc").mkdir()
     (tmp_path / "bin" / "sh").write_bytes(b"\x7fELF" + bytes(14) + (183).to_bytes(2, "little"))

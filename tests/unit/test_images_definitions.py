@@ -68,7 +68,7 @@ def test_those_that_come_with_it_hold_what_kernels_need() -> None:
     assert builtin_definition("no-such") is None
 
 
-def test_a_file_of_its_own_and_a_section_of_a_study_say_the_same() -> None:
+def test_definition_file_and_study_section_are_equivalent() -> None:
     wanted = ImageDefinition(
         name="own",
         suite="trixie",
@@ -99,7 +99,7 @@ def test_a_file_of_its_own_and_a_section_of_a_study_say_the_same() -> None:
         ("[]\n", "own.yaml:1:1", "keys with values"),
     ],
 )
-def test_a_mistake_is_told_at_its_place(text: str, place: str, what: str) -> None:
+def test_mistake_is_reported_at_its_place(text: str, place: str, what: str) -> None:
     with pytest.raises(StudyError) as caught:
         read_definition(text, "own.yaml", "own")
     assert place in str(caught.value) and what in str(caught.value)
@@ -129,7 +129,7 @@ def test_a_study_in_an_image_that_does_not_stand(tmp_path: Path, image: str, wha
     assert caught.value.problems[0].column == 37 and what in caught.value.problems[0].what
 
 
-def test_a_study_in_an_image_that_stands(tmp_path: Path) -> None:
+def test_study_may_use_an_image_that_is_built(tmp_path: Path) -> None:
     store = ImageStore(tmp_path)
     own = ImageDefinition(name="own", suite="trixie", packages=("gcc",))
     key = definition_key(own, "trixie")

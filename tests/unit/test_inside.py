@@ -154,7 +154,7 @@ def test_faults_and_limit_hits_of_both_versions() -> None:
     assert (found["page_faults"], found["major_faults"], found["limit_hits"]) == (3, 1, 5)
 
 
-def test_a_group_that_is_gone_tells_nothing(tmp_path: Path) -> None:
+def test_counters_of_a_removed_cgroup_are_missing(tmp_path: Path) -> None:
     (tmp_path / "cpu.stat").write_text("nr_throttled 1\nthrottled_time 1000000000\n")
     files = CounterFiles(LocalHost(), {"cpu.stat": str(tmp_path / "cpu.stat")}, held=False)
     source = GroupSource(files=files)

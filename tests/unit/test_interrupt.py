@@ -44,7 +44,7 @@ def test_without_a_signal_nothing_is_undone() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_run_under_nohup_goes_on_when_its_terminal_is_closed() -> None:
+def test_run_under_nohup_continues_when_its_terminal_is_closed() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with interruptible(lambda: pytest.fail("nothing to undo")):

@@ -81,7 +81,7 @@ def test_the_silence_is_the_longest_wait_of_any_rank_less_its_floor() -> None:
     assert seen.behind == pytest.approx(0.5, abs=0.02) and seen.steps == pytest.approx(150, abs=2)
 
 
-def test_a_move_that_nobody_notices_has_the_shortest_silence_that_can_be_told() -> None:
+def test_unnoticed_move_has_the_shortest_measurable_silence() -> None:
     calm = steps(*every(0.01, 0.0, 3.0))
     assert view_of([calm], (0.0, 1.0), (1.0, 2.0)).silence == pytest.approx(1e-3)
 

@@ -44,7 +44,7 @@ def test_a_failed_verification_says_what_was_found() -> None:
     assert "NOT VERIFIED: expected {'zeta': 8.5}, found {'zeta': 9.0}" in str(spoiled)
 
 
-def test_threads_are_told_where_there_are_several() -> None:
+def test_threads_per_rank_are_shown_if_there_are_several() -> None:
     assert "on 2 ranks of 4 threads:" in str(replace(CG, threads=4))
     assert CG.as_json()["threads"] == 1
 

@@ -217,7 +217,7 @@ def test_in_an_image_the_mpi_is_found_by_name(
     assert programs_of(lambda name: f"/b/{name}" if name in names else None, wanted) == found
 
 
-def test_a_compiler_tells_its_mpi() -> None:
+def test_mpi_is_recognised_from_the_compiler_wrapper() -> None:
     assert mpi_of_compiler("Open MPI 5.0.7 (Language: C)") == (Mpi.OPENMPI, (5, 0, 7))
     assert mpi_of_compiler("mpicc for MPICH version 4.3") == (Mpi.MPICH, (4, 3, 0))
     assert mpi_of_compiler("icx 2024.1") is None

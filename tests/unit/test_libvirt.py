@@ -324,7 +324,7 @@ def test_a_note_that_is_not_ours_is_not_believed(
     assert tuple(runtime.own_notes("libvirt")) == ()
 
 
-def test_the_log_goes_whichever_way_leads_to_the_daemon(
+def test_log_of_a_guest_is_removed_by_session_daemons_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -504,7 +504,7 @@ def test_a_tap_is_made_here_and_taken_away() -> None:
         assert host.calls[-1] == away
 
 
-def test_a_seat_that_cannot_be_entered_is_told() -> None:
+def test_seat_that_cannot_be_entered_is_reported() -> None:
     seat = Seat(netns="/run/netns/no-such", address="10.99.0.2", interface="eth0", port="port0")
     with pytest.raises(RunError, match="address eth0: No such file"), joined(FakeHost(), "nmlv0", seat, CARD):
         pass
@@ -574,7 +574,7 @@ def study(more: str = "", backend: str = "libvirt", attachment: str = "none") ->
         ),
     ],
 )
-def test_a_study_is_told_before_anything_starts(own: str, told: str) -> None:
+def test_mistake_in_a_study_is_reported_before_anything_starts(own: str, told: str) -> None:
     with pytest.raises(StudyError) as found:
         load_text(own, "s.yaml", CATALOG)
     assert told in str(found.value) and "s.yaml:4:" in str(found.value)

@@ -267,7 +267,7 @@ def test_every_point_of_the_conditions_lies_in_the_interval(
 
 
 @given(_SIZES, st.floats(1e7, 1e10), st.floats(0, 3))
-def test_what_converges_stands_still_no_longer_than_was_allowed(
+def test_downtime_of_a_converging_move_is_within_its_limit(
     memory: float, bandwidth: float, dirtied: float
 ) -> None:
     known = conditions(memory, memory, bandwidth * dirtied, bandwidth, fixed=0.0)

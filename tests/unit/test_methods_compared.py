@@ -146,7 +146,7 @@ def test_methods_that_a_backend_lacks_are_left_out_by_name_and_the_baseline_foll
 
 
 @pytest.mark.usefixtures("every_image")
-def test_a_further_baseline_is_that_of_its_own_methods() -> None:
+def test_each_baseline_is_replaced_by_the_one_with_its_first_method() -> None:
     both = study(TEXT.replace("baseline: bare", "baselines: [bare, vm]"))
     left, _ = without_unable(both, BACKENDS)
     assert left.design.baselines == ("bare-criu", "vm-precopy")

@@ -141,7 +141,7 @@ def test_blast_takes_every_number_of_ranks_and_the_benchmarks_one_that_all_allow
     assert {a.placement.ranks for a in study(asked, "npb").arms()} == {npb}
 
 
-def test_what_stands_for_a_mechanism_could_really_be_moved() -> None:
+def test_environments_that_represent_a_mechanism_support_moves() -> None:
     asked = series(4, card=True, rdma=True)
     root = FakeHost(root=True)
     seen = set()
@@ -283,7 +283,7 @@ def test_a_claim_on_moves_is_answered_by_the_moves(tmp_path: Path) -> None:
     assert "moved.total by steps" in page.read_text().replace("\u00a0", " ")
 
 
-def test_the_rank_of_three_stands_beside_a_rank_of_three() -> None:
+def test_move_of_one_rank_is_shown_beside_the_papers_three_processes() -> None:
     own = part(series(2), "rank")
     assert own.study is not None
     (moved,) = own.study.workloads
@@ -326,7 +326,7 @@ def test_every_claim_has_a_part_and_every_part_that_the_paper_measured_has_claim
     assert "0.91 us" in series_text(asked, nothing, paper)
 
 
-def test_printed_latencies_stand_beside_the_layer_that_they_are_of() -> None:
+def test_printed_latencies_are_shown_beside_the_same_layer() -> None:
     paper = published(NAME)
     assert paper is not None
     values = [f for f in paper.of_part("latency") if f.quantity is Quantity.VALUE]

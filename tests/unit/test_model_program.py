@@ -110,7 +110,7 @@ def test_mistake_in_an_expression_is_explained(expression: str, held: str | None
         (r"x(y)?", "x", ""),
     ],
 )
-def test_a_number_that_is_cut_out_of_a_longer_one_is_told(expression: str, text: str, cut: str) -> None:
+def test_match_within_a_longer_number_is_reported(expression: str, text: str, cut: str) -> None:
     found = search(expression, text)
     assert found is not None and found.cut == cut
 

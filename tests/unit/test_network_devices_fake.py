@@ -222,7 +222,7 @@ def test_virtual_functions_of_a_killed_run_are_switched_off(card: Card) -> None:
         assert card.numvfs.read_text() == "0\n"
 
 
-def test_a_refused_number_of_functions_is_told(card: Card) -> None:
+def test_refused_number_of_virtual_functions_is_reported(card: Card) -> None:
     card.numvfs.unlink()
     card.numvfs.mkdir()
     card.card = ""

@@ -52,7 +52,7 @@ def test_unset_settings_cause_no_differences() -> None:
         ({"rate": 1e6}, {"rate": 999_000}, "eth0 of a: rate 1000000.0 was requested, the kernel has 999000"),
     ],
 )
-def test_each_difference_is_told(settings: dict[str, Any], got: dict[str, Any], said: str) -> None:
+def test_each_difference_is_reported(settings: dict[str, Any], got: dict[str, Any], said: str) -> None:
     asked = NetworkSettings(**settings)
     assert differences(asked, None, {"hub": GOT | {"mtu": 1}, "a": GOT | got}) == (said,)
 

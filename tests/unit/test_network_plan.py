@@ -45,7 +45,7 @@ def test_places_and_addresses_are_distinct_and_in_the_network(count: int, attach
 
 
 @pytest.mark.parametrize(("attachment", "mode"), KINDS)
-def test_every_link_is_made_once_and_stands_on_what_is_there(attachment: Attachment, mode: str) -> None:
+def test_every_link_is_created_once_after_those_it_depends_on(attachment: Attachment, mode: str) -> None:
     own = one(attachment, 2, mode=mode).topology
     there: set[tuple[str, str]] = set()
     for link in own.links:
@@ -83,7 +83,7 @@ def test_a_tunnel_leaves_room_for_its_headers() -> None:
     assert {link.mtu for link in one(Attachment.VXLAN).topology.links if link.kind == "bridge"} == {1500}
 
 
-def test_the_way_below_a_tunnel_has_addresses_of_its_own() -> None:
+def test_addresses_below_a_tunnel_do_not_overlap_those_above() -> None:
     for subnet in ("10.98.0.0/16", "10.0.0.0/8", "10.99.7.0/24"):
         links = one(Attachment.VXLAN, subnet=subnet).topology.links
         inner = [ip_interface(k.address).network for k in links if k.kind == "vxlan" and k.address]

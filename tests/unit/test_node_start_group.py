@@ -89,7 +89,7 @@ def test_a_start_that_fails_undoes_the_others(together: bool) -> None:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_a_stop_that_fails_is_told_when_all_are_stopped(together: bool) -> None:
+def test_failed_stop_is_reported_after_all_are_stopped(together: bool) -> None:
     planted = Planted()
     starts = [planted.start(0, fail_at_end=True), planted.start(1)]
     with pytest.raises(RunError, match="stop 0 failed"), started(starts, together=together):

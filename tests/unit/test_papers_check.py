@@ -290,7 +290,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("body", "part", "column_of", "what"), MISTAKES)
-def test_mistakes_are_told_with_their_place(body: str, part: str, column_of: str, what: str) -> None:
+def test_mistakes_are_reported_with_their_place(body: str, part: str, column_of: str, what: str) -> None:
     text = HEAD + body
     with pytest.raises(PaperFileError) as e:
         read(text, "own.toml")

@@ -64,7 +64,7 @@ def claim(
         ({"cg": None, "ep": None}, IMPOSSIBLE, "cg was not profiled; ep was not profiled"),
     ],
 )
-def test_a_claim_is_asked_only_where_the_baseline_computes_as_in_the_paper(
+def test_claim_is_checked_only_if_the_share_of_computation_is_as_in_the_paper(
     shares: dict[str, float | None], held: ClaimOutcome, words: str
 ) -> None:
     conditions = MeasurementConditions(computation={"cg": (0.5, 0.5), "ep": (0.9, 0.95)})
@@ -351,7 +351,7 @@ def test_printed_numbers_enter_no_estimate(measured: tuple[Series, tuple[PartRes
     assert all(p["claims"] == [] for p in without["parts"]) and without["paper"] is None
 
 
-def test_shares_and_times_of_table_1_stand_beside_each_other() -> None:
+def test_shares_and_times_of_table_1_are_shown_side_by_side() -> None:
     paper = published("containers-2015")
     assert paper is not None
     cells = [f for f in paper.of_part("q2") if f.source == "Table 1"]

@@ -97,7 +97,7 @@ def test_a_dom0_has_guests_of_xen_and_other_machines_guests_of_qemu() -> None:
         assert part(made, "memory").places == {"CHAOS": "bare/1x1", "Xen": "guest/1x1"}
 
 
-def test_what_stands_on_a_volume_is_left_out_without_the_volume_or_without_xen() -> None:
+def test_parts_on_a_volume_are_left_out_without_the_volume_or_xen() -> None:
     def volumes(made: Series) -> tuple[set[str], dict[str, str]]:
         own = {e.name for e in study(made, "backing").environments}
         return own, {o.what: o.reason for o in part(made, "backing").left_out}
@@ -117,7 +117,7 @@ def test_what_stands_on_a_volume_is_left_out_without_the_volume_or_without_xen()
     assert own == {"bare", "bare-loop", "bare-volume", "guest", "guest-volume"} and not left_out
 
 
-def test_a_dom0_without_help_of_the_processor_keeps_the_disks_of_the_files() -> None:
+def test_dom0_without_hardware_virtualisation_keeps_the_disks_of_the_study() -> None:
     """Its guests are pv, and the disk remains a volume."""
     pv = replace(XEN, settings=XenSettings(type=XenType.PV))
     made = series(pv, devices=frozenset({VOLUME, "/dev/nearmetal"}))

@@ -105,7 +105,7 @@ def saw(plan: SlicePlanner, noise: dict[str, float], beside: float = 1.2, second
     plan.saw(slices, rehearsal(noise, seconds), took)
 
 
-def test_a_number_that_the_study_states_stays_whatever_is_seen() -> None:
+def test_fixed_number_of_slices_is_never_changed() -> None:
     plan = planner(slices=3)
     saw(plan, {"quiet": 0.2, "loud": 0.01})
     assert plan.slices() == {"quiet": 3, "loud": 3}
@@ -117,7 +117,7 @@ def test_fixed_cost_of_a_block_is_at_most_a_third_of_it() -> None:
     assert OVERHEAD_SHARE <= 1 / 3
 
 
-def test_dear_blocks_are_cut_down_so_that_the_budget_holds_the_third_look() -> None:
+def test_long_blocks_are_shortened_so_that_the_third_look_fits_the_budget() -> None:
     assert planner(beside=3.0).block_seconds() * SHORTEST_RUN < 82.0
     far_too_dear = planner(beside=9.0)
     assert far_too_dear.slices() == dict.fromkeys(NAMES, LEAST_SLICES)
@@ -357,7 +357,7 @@ def test_the_length_does_not_follow_from_differences_between_environments() -> N
     assert slices_after_the_first_look([slower(b, 5.0) for b in blocks])[0] == alike
 
 
-def test_blocks_without_one_of_the_arms_tell_nothing_of_the_noise_between_blocks() -> None:
+def test_incomplete_blocks_do_not_count_for_the_noise_between_blocks() -> None:
     """The mean of the arms is another there: that is no noise."""
     rng = random.Random(7)
     blocks = [slower(noisy_block(rng, 0.0, 0.03, 100), 1.2) for _ in range(FIXED_FROM)]

@@ -36,7 +36,7 @@ def test_the_work_found_takes_the_target_or_cannot_be_divided(
     assert units == least or cost * (units + least) > 0.7 * target
 
 
-def test_a_slice_is_a_millisecond_unless_passing_the_token_is_dear() -> None:
+def test_slice_is_a_millisecond_or_longer_if_passing_the_token_is_slow() -> None:
     assert target_seconds(20e-6) == SLICE_SECONDS
     assert target_seconds(300e-6) == TOKEN_SHARE * 300e-6
 

@@ -247,7 +247,7 @@ def test_guests_of_a_job_are_all_stopped_all_saved_and_all_restored() -> None:
     assert max(stops) < min(saves) and max(saves) < min(goes_on) and max(loaded) < min(goes_on)
 
 
-def test_if_one_guest_of_a_job_is_not_moved_none_goes_on_at_its_destination() -> None:
+def test_no_guest_continues_at_its_destination_if_one_move_of_the_job_fails() -> None:
     told: list[str] = []
     first, second = sorted(moved_together(told, fails=True))
     assert first == "another guest of the job was not moved: its disk is full"

@@ -114,7 +114,7 @@ def test_each_attachment_of_machines_has_a_shape() -> None:
 
 
 @pytest.mark.parametrize("attachment", BETWEEN_MACHINES)
-def test_machines_are_told_their_peers_and_the_label(attachment: Attachment, catalog: Catalog) -> None:
+def test_script_of_each_machine_gets_peers_and_label(attachment: Attachment, catalog: Catalog) -> None:
     host = Machine()
     more = "network: {mtu: 1400, rto_min: 2 ms, congestion_control: cubic}"
     facts = made(host, arm(catalog, f"attachment: {attachment}, {more}"))

@@ -132,7 +132,7 @@ def test_a_claim_is_renewed_while_its_block_runs_and_then_done(tmp_path: Path) -
     assert other.take_over(1) is None
 
 
-def test_a_worker_that_is_told_to_end_gives_its_block_back(tmp_path: Path) -> None:
+def test_terminated_worker_gives_its_block_back(tmp_path: Path) -> None:
     own, other = Claims(tmp_path / "claims", "a"), Claims(tmp_path / "claims", "b")
     claim = own.take(1, 1)
     assert claim is not None

@@ -117,7 +117,7 @@ def test_two_runs_in_one_second_get_directories_of_their_own(tmp_path: Path) -> 
     assert len(names) == 5
 
 
-def test_open_of_something_else_says_what_to_name(tmp_path: Path) -> None:
+def test_open_of_a_directory_without_a_study_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordsError, match=r"no study\.yaml"):
         ResultsDirectory.open(tmp_path)
 

@@ -81,7 +81,7 @@ def test_further_arms_share_the_baseline() -> None:
     assert points == ["native/1x2"] * 3 + ["box/1x2"] * 3 + ["lxc/1x2"] * 3
 
 
-def test_no_best_is_told_where_none_is_sought() -> None:
+def test_curve_without_a_best_direction_names_no_best_point() -> None:
     (curve,) = curves(cells("latency-", NATIVE, BOX, best=False))
     assert curve.over == "latency" and curve.sentence() == ""
 

@@ -121,7 +121,7 @@ def client_facts(*, tcp: bool = True) -> dict[str, JsonValue]:
     return found | ({"tcp_floor": asdict(floor.tcp)} if tcp else {})
 
 
-def test_what_a_client_saw_stands_beside_what_it_saw_at_rest() -> None:
+def test_silence_during_a_move_is_shown_beside_that_at_rest() -> None:
     study = load_text(STUDY, "jobs.yaml", None, seed=1)
     (grid,) = clients_grids(study, RecordIndex([trial(GUEST, 0, moved=client_facts())]))
     assert isinstance(grid, Grid)

@@ -202,7 +202,7 @@ def test_a_command_that_is_suggested_is_whole() -> None:
     assert command in shown
 
 
-def test_open_figures_are_told_apart_from_settled_sentences() -> None:
+def test_open_figures_are_listed_apart_from_settled_sentences() -> None:
     study, analysis = program({"wall": 0.001, "user": 0.002}, ["podman"])
     cells = tuple(
         replace(c, verdict=Verdict.NONE, seconds_needed=600.0) if c.metric == "user" else c

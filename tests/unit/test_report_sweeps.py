@@ -205,7 +205,7 @@ def test_convergence_by_what_the_rounds_show() -> None:
         CopyRound.from_record(["many", 0])
 
 
-def test_where_pre_copy_stops_is_said_with_its_evidence() -> None:
+def test_largest_dirty_rate_at_which_precopy_converges_is_reported() -> None:
     said = convergence_sentences(study(), index())
     assert said == tuple(
         f"guest-precopy, memory {memory} MiB: pre-copy converges by itself up to dirty rate 64 MiB/s, and "

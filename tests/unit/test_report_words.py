@@ -66,7 +66,7 @@ def test_every_verdict_has_a_symbol_and_a_word_of_its_own(verdict: Verdict) -> N
     assert verdict.value in said["csv"] and verdict.value in said["json"]
 
 
-def test_every_comparison_stands_once_with_its_baseline() -> None:
+def test_every_comparison_appears_once_with_its_baseline() -> None:
     analysis = sample.analysis()
     groups = verdict_table(sample.study(), analysis)
     entries = [e for g in groups for line in g.lines for e in line.entries.values()]
@@ -175,7 +175,7 @@ def test_the_question_is_made_where_there_is_none() -> None:
     assert question_text(sample.study(), replace(analysis, question="Why?")) == "Why?"
 
 
-def test_the_noise_floor_is_the_widest_of_its_kind_save_what_stands_apart_and_never_a_guess() -> None:
+def test_noise_floor_is_the_widest_interval_of_its_group_without_outliers() -> None:
     floor = sample.noise_floor()
     found = {f.group: f for f in floors(sample.study(), floor)}
     assert list(found) == ["compute", "memory", "MPI", "start"]
@@ -363,7 +363,7 @@ def test_failures_are_listed_by_reason_below_the_table() -> None:
     assert "Logs: r/logs" in text and "rehearsal" not in text
 
 
-def test_how_often_a_side_failed_is_said_beside_every_verdict() -> None:
+def test_every_verdict_is_shown_with_the_number_of_failures() -> None:
     cell = sample.analysis().cells[0]
     some = replace(cell, failed=3, failed_blocks=(41, 43), baseline_failed_blocks=(43, 44))
     words = "fails in 2 of 42 rounds; its baseline fails in 2 of 42 rounds"
@@ -389,7 +389,7 @@ def test_an_interval_that_is_infinite_as_a_whole_says_fails() -> None:
     assert all("fails" in said[form] for form in ("terminal", "markdown"))
 
 
-def test_placements_with_as_many_instances_are_told_apart_by_their_tasks() -> None:
+def test_placements_with_equal_instances_are_named_by_their_tasks() -> None:
     study = sample.study()
     (box,) = (e for e in study.environments if e.name == "container")
     shapes = {"1x1": (1, 1), "1x2": (1, 2), "2x1": (2, 1)}

@@ -99,7 +99,7 @@ def test_upper_bound_matches_the_transport_of_each_side() -> None:
     ]
 
 
-def test_a_roof_of_other_ranks_or_units_stands_over_nothing() -> None:
+def test_upper_bound_applies_only_with_equal_ranks_and_unit() -> None:
     assert not under(roof("triad", 8e10, "B/s", ranks=1))
     assert not under(roof("triad", 8e10, "FLOP/s"))
     assert under(roof("triad", 8e10, "B/s", ranks=None))
@@ -209,7 +209,7 @@ def test_tables_and_charts_show_it() -> None:
     assert len(chart.data["roof"]) == 1
 
 
-def test_far_off_it_is_told_and_not_drawn() -> None:
+def test_distant_upper_bound_is_not_drawn() -> None:
     cells = with_roofs(sample.study(), sample.analysis().cells, [roof("triad", 8e13, "B/s")], BARE)
     (cell, *_) = [c for c in cells if c.roof is not None]
     chart = absolute(cell, RecordIndex(()))

@@ -306,7 +306,7 @@ def test_a_series_of_the_users_own_keeps_its_table_in_the_results(tmp_path: Path
         ("published.toml", TABLE, "", "published.toml:1:1  paper: missing"),
     ],
 )
-def test_a_mistake_is_told_with_its_file_line_and_column(
+def test_mistake_is_reported_with_file_line_and_column(
     tmp_path: Path, file: str, old: str, new: str, said: str
 ) -> None:
     with pytest.raises(StudyError) as told:
@@ -321,7 +321,7 @@ def test_a_missing_file_is_a_mistake_of_the_series_file(tmp_path: Path, file: st
         read(written(tmp_path, leave_out=file))
 
 
-def test_the_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+def test_mistakes_of_all_files_are_reported_at_once(tmp_path: Path) -> None:
     here = written(
         tmp_path,
         ("series.yaml", "share: 60 %", "share: 90 %"),

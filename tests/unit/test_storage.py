@@ -151,7 +151,7 @@ def test_what_was_noted_anywhere_in_a_scratch_directory_is_found_after_a_kill(
     assert [item.detail for item in found if item.kind is LeftoverKind.STORAGE] == [str(outside)]
 
 
-def test_notes_of_what_stands_elsewhere(tmp_path: Path) -> None:
+def test_directories_outside_are_noted_once_each(tmp_path: Path) -> None:
     assert noted_outside(tmp_path) == ()
     for name in ("/a/nearmetal-x-0", "/b c/nearmetal-x-1", "/a/nearmetal-x-0"):
         note_outside(tmp_path, Path(name))

@@ -85,9 +85,7 @@ def test_a_program_whose_connections_were_cut_gets_as_much_time_again(tmp_path: 
     step.join()
 
 
-def test_a_slow_job_goes_on_as_long_as_it_takes_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_job_is_not_ended_while_it_takes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on emulated nodes: each step comes within the limit, and all of them together take longer."""
     output, now = tmp_path / "rank0.txt", [0.0]
     output.write_text('{"step": 0}\n')

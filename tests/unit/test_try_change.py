@@ -130,7 +130,7 @@ def analysis(*cells: Cell) -> Analysis:
     return replace(sample.analysis(), cells=cells)
 
 
-def test_the_dearest_is_tried_unless_another_is_named() -> None:
+def test_largest_overhead_is_tried_unless_another_is_named() -> None:
     small, large = cell(Change.CPU, overhead=0.1), cell(Change.CPU, arm="other/one", overhead=0.9)
     plain = cell(None)
     found = analysis(small, large, plain)

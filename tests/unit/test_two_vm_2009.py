@@ -220,9 +220,7 @@ def test_a_plan_by_xen_is_of_guests_alike_those_of_qemu() -> None:
     ("caps", "kind_of_guest"),
     [("xen-3.0-x86_64 hvm-3.0-x86_64", None), ("xen-3.0-x86_64", XenType.PV)],
 )
-def test_a_xen_without_help_of_the_processor_has_guests_that_need_none(
-    caps: str, kind_of_guest: XenType | None
-) -> None:
+def test_xen_without_hardware_virtualisation_uses_pv_guests(caps: str, kind_of_guest: XenType | None) -> None:
     told = f"xen_major : 4\nxen_minor : 17\nxen_caps : {caps}\nxen_scheduler : credit2\n"
     dom0 = FakeHost(programs={"xl": "/usr/sbin/xl"}, commands={("xl", "info"): told}, root=True)
     found = Xen().settings_here(dom0)
@@ -237,7 +235,7 @@ def test_a_xen_without_help_of_the_processor_has_guests_that_need_none(
     ]
 
 
-def test_the_paper_says_where_each_figure_stands() -> None:
+def test_every_published_figure_has_a_source() -> None:
     paper = published(NAME)
     assert paper is not None
     assert {f.part for f in paper.figures} == {"scenarios", "memory"}
@@ -362,7 +360,7 @@ def test_the_figures_of_the_paper_come_out_of_its_own_numbers(
         assert first.title.startswith(words), "the title names the workload if there are several"
 
 
-def test_the_tables_and_figures_stand_beside_the_papers(
+def test_tables_and_figures_are_shown_beside_the_papers(
     measured: tuple[Series, tuple[PartResult, ...]], tmp_path: Path
 ) -> None:
     asked, found = measured

@@ -115,7 +115,7 @@ def test_an_argument_may_be_longer_than_a_file_name(tmp_path: Path) -> None:
     assert run._written(told, since=0.0) == set()
 
 
-def test_a_study_is_told_which_storage_to_write(tmp_path: Path) -> None:
+def test_remedy_names_the_storage_to_write(tmp_path: Path) -> None:
     remedy = storage_remedy(study(), "nearmetal run s.yaml", tmp_path, {"out"})
     assert remedy.startswith("write into {storage}, and let it be on a disk: storage: {kind: bind, path:")
     told = study("dd", "of={storage}/out", storage=Storage())

@@ -94,7 +94,7 @@ def test_json_path_in_the_first_line_that_holds_it() -> None:
 
 
 @pytest.mark.parametrize("path", ["b", "a.b", "list.7", "list.x", "flag", "list", "null", "word"])
-def test_a_path_that_leads_to_no_number(path: str) -> None:
+def test_json_path_without_a_number_fails(path: str) -> None:
     text = '{"a": 1, "list": [1], "flag": true, "null": null, "word": "w"}'
     assert run(text, by_path(path))["speed"].status is Status.FAILED
 
@@ -167,7 +167,7 @@ def test_an_unverified_run_fails_every_row(stdout: str, regex: str, expected: st
         assert bool(row.values) == (row.metric == "wall" or "speed" in stdout), "what was measured is kept"
 
 
-def test_the_number_of_ranks_stands_for_its_placeholder_and_nothing_else_does() -> None:
+def test_only_the_placeholder_of_ranks_is_replaced() -> None:
     load = CommandWorkload(
         name="mine", argv=("app.{ranks}", "{ranks}x{ranks}", "{Ranks}", "{0}", "{ranks", "%s")
     )

@@ -217,7 +217,7 @@ def test_one_rank_has_no_ring() -> None:
     assert all(unmeasurable(m.reason) for m in rings), "nothing failed"
 
 
-def test_nothing_and_half_are_told_apart() -> None:
+def test_missing_and_incomplete_output_have_different_reasons() -> None:
     nothing = Hpcc().parse(hpcc(), place(), Output(stdout="", stderr=""))
     assert nothing.ok is False and nothing.found == "there is no hpccoutf.txt"
     half = parsed(PRINTED[: len(PRINTED) // 2])

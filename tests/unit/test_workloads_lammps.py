@@ -118,7 +118,7 @@ def test_a_wrong_result_is_not_verified(old: str, new: str) -> None:
     assert parsed(PRINTED.replace(old, new)).ok is False
 
 
-def test_other_sizes_are_held_to_their_energies_alone() -> None:
+def test_only_energies_are_verified_for_other_sizes() -> None:
     """4 cells, 256 atoms, 20 steps as LAMMPS printed them: no known temperature, but known energies."""
     small = (
         PRINTED.replace("32000", "256")

@@ -94,7 +94,7 @@ def test_a_verified_number_may_be_zero_or_below() -> None:
         assert rows(text, verify=spec)["wall"].status is Status.FAILED
 
 
-def test_every_check_that_fails_is_told() -> None:
+def test_every_failed_check_is_reported() -> None:
     spec = VerifySpec(regex="^ok$", reference=Reference(path="/want"))
     found = rows(
         "m=9", verify=spec, difference="byte 3 is 0x00, not 0x01", spec=metric(bounds=Bounds(most=1))

@@ -140,7 +140,9 @@ def test_place_of_nm_rank() -> None:
         (VERIFY, {"expected": []}, "Expected `object`"),
     ],
 )
-def test_malformed(base: dict[str, Any], change: dict[str, Any], words: str) -> None:
+def test_message_with_a_wrong_value_is_refused(
+    base: dict[str, Any], change: dict[str, Any], words: str
+) -> None:
     with pytest.raises(TrialFailedError, match=words):
         parse_line(json.dumps({**base, **change}))
 
@@ -153,7 +155,7 @@ def test_every_key_is_needed(base: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "[]", "1", "null", '{"event":NaN}', "[" * 100_000, '"a' * 9])
-def test_not_a_line(text: str) -> None:
+def test_line_that_is_not_a_json_object_is_refused(text: str) -> None:
     with pytest.raises(TrialFailedError):
         parse_line(text)
 

@@ -220,7 +220,7 @@ def test_first_error_of_xl_is_the_reason() -> None:
         Xl(host).unpause("g")
 
 
-def test_a_share_that_is_not_held_is_told() -> None:
+def test_scheduler_share_that_xl_did_not_set_is_reported() -> None:
     listed = "Name ID Weight Cap\ng 1 256 0\n"
     host = FakeHost(
         commands={
@@ -353,7 +353,7 @@ def test_files_of_a_guest_are_copied_by_names_of_nearmetal(tmp_path: Path) -> No
     assert at.take(source, "kernel") == "/var/tmp/nearmetal-1/kernel"
 
 
-def test_a_connection_that_is_lost_is_told(tmp_path: Path) -> None:
+def test_lost_connection_is_reported(tmp_path: Path) -> None:
     way, socket = SshWay(destination="node7"), tmp_path / "c"
     argv = (*client(way, socket), "-T", "--", "node7", "timeout --kill-after=1 5 xl list")
     local = FakeHost(commands={argv: failed("", 255)})
@@ -408,7 +408,7 @@ def test_a_guest_that_nobody_can_tell_of_is_not_taken_for_gone() -> None:
         Xl(FakeHost(commands={("xl", "list"): failed("", 124)})).find("g")
 
 
-def test_a_booting_guest_is_looked_at_and_waited_for_while_nobody_can_tell(
+def test_boot_is_watched_and_continues_while_xl_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(xen_line, "_LOOK_AT_GUEST", 0.0)

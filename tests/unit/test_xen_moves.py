@@ -221,7 +221,7 @@ def test_a_guest_goes_on_under_the_name_and_at_the_seat_of_its_destination(
         (Method.PRECOPY, "receive", "unable to add vif devices"),
     ],
 )
-def test_a_guest_whose_move_fails_goes_on_where_it_is(
+def test_guest_whose_move_fails_continues_at_its_source(
     place: Place, monkeypatch: pytest.MonkeyPatch, method: Method, fault: str, why: str
 ) -> None:
     guest = place.guest()
@@ -268,7 +268,7 @@ def test_a_move_is_given_up_at_its_time_limit(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_no_guest_moves_on_unsaid_after_the_connection_to_its_dom0_was_lost(
+def test_lost_connection_to_dom0_ends_the_move_and_reports_the_fate_of_the_guest(
     place: Place, monkeypatch: pytest.MonkeyPatch, method: Method
 ) -> None:
     guest = place.guest(host=Far())
@@ -403,7 +403,7 @@ def test_a_domain_of_the_users_own_is_saved_restored_and_moved(place: Place, oth
 @pytest.mark.parametrize(
     ("fault", "why"), [("slow", "the time limit of 0.5 s is over"), ("suspend", "guest did not suspend")]
 )
-def test_a_domain_that_is_not_saved_or_moved_goes_on(
+def test_domain_continues_if_it_is_not_saved_or_moved(
     place: Place, other: Work, monkeypatch: pytest.MonkeyPatch, fault: str, why: str
 ) -> None:
     monkeypatch.setenv("XL_FAULT", fault)

@@ -68,7 +68,7 @@ def test_virtual_cpus_are_read_with_their_affinities() -> None:
     assert (two.cpu, two.hard) == (None, "3")
 
 
-def test_shares_are_read() -> None:
+def test_scheduler_shares_are_parsed() -> None:
     assert output.shares(SHARES)[1] == output.SchedulerShare(
         domain="nearmetal-3f9a1c-0-1", weight=300, cap=50
     )
@@ -113,7 +113,7 @@ def test_affinities_are_sets(text: str, wanted: set[int] | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "none", "0-", "-1", "a", "1,,2", "²"])
-def test_an_affinity_that_cannot_be_read_is_told(text: str) -> None:
+def test_unreadable_affinity_is_reported(text: str) -> None:
     with pytest.raises(RunError, match="cannot be read"):
         cpu_set(text)
 

@@ -78,7 +78,7 @@ MISTAKES = (
 
 
 @pytest.mark.parametrize(("more", "told"), MISTAKES, ids=[t.split(":")[0] for _, t in MISTAKES])
-def test_a_combination_that_no_guest_has_is_told_where_it_stands(more: str, told: str) -> None:
+def test_impossible_combination_of_guest_keys_is_reported_with_its_place(more: str, told: str) -> None:
     with pytest.raises(StudyError) as found:
         load_text(STUDY.format(more=more), "s.yaml", CATALOG)
     said = str(found.value)

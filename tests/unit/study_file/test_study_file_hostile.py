@@ -130,7 +130,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize(("text", "told"), HOSTILE.values(), ids=HOSTILE)
-def test_hostile_files_are_told_with_a_place(catalog: Catalog, text: str, told: str) -> None:
+def test_mistake_in_a_hostile_file_is_reported_with_its_place(catalog: Catalog, text: str, told: str) -> None:
     begin = time.process_time()
     found = check(text, catalog)
     assert any(told in line for line in found), found[:5]

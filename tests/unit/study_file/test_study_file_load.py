@@ -109,7 +109,7 @@ def test_every_key_arrives_in_base_units(catalog: Catalog) -> None:
     )
 
 
-def test_a_program_that_is_told_of_storage_needs_some(catalog: Catalog) -> None:
+def test_program_that_uses_storage_needs_a_storage_key(catalog: Catalog) -> None:
     told = problems(changed("0010]", "'{storage}']"), catalog)
     assert [line.split(":")[3].split()[0] for line in told] == ['"lammps"', '"lammps"']
     assert all("write storage: {kind: overlay}" in line for line in told)
@@ -137,7 +137,7 @@ def test_the_seed_of_the_file_comes_first_then_the_one_handed_in(catalog: Catalo
     ]
 
 
-def test_a_study_error_tells_all_and_ends_with_code_2(catalog: Catalog) -> None:
+def test_study_error_lists_all_mistakes_and_exits_with_2(catalog: Catalog) -> None:
     text = changed("    attachment: veth-bridge", "    atachment: veth-bridge").replace(
         "margin: 3 %", "margin: 3"
     )
@@ -292,13 +292,13 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("old", "new", "told"), MISTAKES, ids=[f"{o}->{n}"[:60] for o, n, _ in MISTAKES])
-def test_a_mistake_is_told_where_it_stands(catalog: Catalog, old: str, new: str, told: str) -> None:
+def test_mistake_is_reported_at_its_place(catalog: Catalog, old: str, new: str, told: str) -> None:
     found = problems(changed(old, new), catalog)
     assert len(found) == 1, found
     assert told in found[0]
 
 
-def test_many_mistakes_are_told_at_once_and_in_order(catalog: Catalog) -> None:
+def test_all_mistakes_are_reported_at_once_and_in_order(catalog: Catalog) -> None:
     text = GOOD
     for old, new in (
         ("backend: namespaces", "backend: lxd"),
@@ -471,7 +471,7 @@ def test_a_file_that_is_too_large(catalog: Catalog, tmp_path: Path) -> None:
         assert "larger than 1 MiB" in str(caught.value)
 
 
-def test_a_value_that_its_kernel_refuses_is_told_with_its_place(catalog: Catalog) -> None:
+def test_value_that_its_kernel_refuses_is_reported_with_its_place(catalog: Catalog) -> None:
     strict = replace(catalog, misfit=lambda kernel, name, value: f"{kernel}.{name}: not {value}")
     with pytest.raises(
         StudyError, match=r"^s.yaml:16:15  workloads.triad.elements: stream.elements: not 2000000"

@@ -123,7 +123,7 @@ def test_a_relative_directory_is_seen_from_here_and_frozen_whole(
     assert load_text(frozen, "study.yaml", None) == study == load_text(frozen, "study.yaml", catalog)
 
 
-def test_environment_and_time_limit_stand_beside(place: Path, catalog: Catalog) -> None:
+def test_environment_and_time_limit_are_keys_beside_npb(place: Path, catalog: Catalog) -> None:
     put(place, "cg.A.x")
     more = "class: A}\n    env: {NPB_TIMER_FLAG: 0}\n    time_limit: 2 h"
     theirs = load(STUDY.replace("class: A}", more), place, catalog)["theirs"]
@@ -157,7 +157,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("old", "new", "at", "what"), MISTAKES, ids=[f"{o}->{n}" for o, n, _, _ in MISTAKES])
-def test_a_mistake_is_told_where_it_stands(
+def test_mistake_is_reported_at_its_place(
     tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, old: str, new: str, at: str, what: str
 ) -> None:
     (tmp_path / "NPB3.4-MPI").mkdir()  # of a length that does not change, so that columns can be told

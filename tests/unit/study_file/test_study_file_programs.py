@@ -162,6 +162,6 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("workload", "words"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_told_at_its_place(catalog: Catalog, workload: str, words: str) -> None:
+def test_mistake_is_reported_at_its_place(catalog: Catalog, workload: str, words: str) -> None:
     found = told(workload, catalog)
     assert len(found) == 1 and words in found[0], found

@@ -125,6 +125,6 @@ def test_a_study_goes_round(xen: str, known: Catalog) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_at_its_place(fields: dict[str, str], where: str, what: str) -> None:
+def test_mistake_is_reported_at_its_place(fields: dict[str, str], where: str, what: str) -> None:
     told = problems(text(**fields), None)
     assert any(line.startswith(f"s.yaml:{where} ") and what in line for line in told), told
