@@ -96,7 +96,7 @@ def test_spent_levels_never_sum_above_alpha(schedule: GrowingLooks, blocks: int,
 
 
 @given(schedule=CLOSINGS, blocks=st.integers(1, 500), data=st.data())
-def test_partly_spent_levels_never_sum_above_alpha(
+def test_partly_spent_levels_stay_below_alpha(
     schedule: GrowingLooks, blocks: int, data: st.DataObject
 ) -> None:
     """Nor does a test that attains any part of what it may spend."""

@@ -324,7 +324,7 @@ def test_a_note_that_is_not_ours_is_not_believed(
     assert tuple(runtime.own_notes("libvirt")) == ()
 
 
-def test_log_of_a_guest_is_removed_by_session_daemons_only(
+def test_guest_log_is_removed_for_session_daemons_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -186,8 +186,9 @@ def bound_to_tool(tools: Tools, label: str, argv: Sequence[str]) -> list[str]:
 
 
 class ConfirmedFinding:
-    """Looks every LOOK_AT_CRIU seconds why CRIU cannot succeed, and relies on a reason that two checks in a
-    row have found, since CRIU may be about to notice it itself.
+    """Checks every LOOK_AT_CRIU seconds whether CRIU can still succeed.
+
+    A reason counts only if two checks in a row have found it, because CRIU may be about to notice it itself.
 
     found: what the last check found; '' for nothing.
     """

@@ -77,8 +77,8 @@ class ProbeResult:
 
     @property
     def resolution(self) -> float:
-        """Seconds to which a silence is known: it begins between two requests at rest, and ends between two
-        requests during a silence."""
+        """Uncertainty of the length of a silence, in seconds: the interval between two requests before the
+        silence plus the interval during it."""
         return self.rest + self.period
 
 

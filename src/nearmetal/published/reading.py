@@ -366,7 +366,7 @@ def _shown_number(entry: NumberEntry) -> Iterator[PublishedFigure]:
 
 
 def _shown_claims(claims: Sequence[PaperClaim]) -> Iterator[PublishedFigure]:
-    """Yield the number of each claim that has one and that a part of a study tests."""
+    """Yield a figure for each claim that has a printed number and is tested by a part of a study."""
     for claim in claims:
         if claim.part and claim.printed:
             low, _, high = claim.printed.removesuffix(" %").partition(" to ")

@@ -204,7 +204,7 @@ class Claims:
                     raise failure(e, self.place.parent, kept="the records are whole") from e
 
     def close(self) -> None:
-        """Remove the file by which this worker reads the clock of the file server."""
+        """Remove the file whose time stamps give this worker the clock of the file server."""
         self._clock.unlink(missing_ok=True)
 
     def _content(self, state: ClaimState) -> bytes:

@@ -29,8 +29,7 @@ BY_CONNECTION = (Method.CRIU_PAGESERVER, Method.CRIU_LAZY)
 """Methods by which CRIU sends the memory to another host, without a file on this one."""
 _GONE_SECONDS = 10.0
 _SETTLES_SECONDS = 1.0
-"""Time in seconds after which a process continues at the latest, if the CRIU that had stopped it was
-killed."""
+"""Maximum time in seconds until a process continues after the CRIU that had stopped it was killed."""
 _LOOK_AGAIN = 0.005
 _STATE = 0
 """Index of the process state in fields_of()."""

@@ -23,8 +23,8 @@ BEGUN = "nearmetal-begun.json"
 """Name of the description of a checkpoint that has begun. It has no file sizes. It is written first, so that
 the checkpoint can be identified if nearmetal is killed."""
 HANDED_OVER = "nearmetal-handed-over.txt"
-"""Name of the file that says to which host the images were copied. It is written before the instance is
-restored there: from then on it may run there."""
+"""Name of the file that names the host to which the images were copied. It is written before the instance is
+restored on that host. From then on the instance may run there."""
 _INVENTORY = "inventory.img"
 """The image that CRIU writes last. CRIU ends the instance only after it."""
 STATE = "guest.state"

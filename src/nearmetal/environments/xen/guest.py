@@ -31,8 +31,7 @@ class XenInstance(GuestInstance):
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The sources of counters of the instance: those that every guest has, and the hypervisor's counters
-        of this guest."""
+        """Counter sources of the guest: those that every guest has, and the hypervisor's counters for it."""
         scope = Scope(kind="xen", name=self.hostname)
         return (*super().sources, HypervisorSource(scope=scope, guest=self.domain.name, xl=self.xl))
 

@@ -41,7 +41,7 @@ _STOPPED, _TOOK, _GO = "guest has suspended", "Target has acknowledged transfer"
 _STARTED = "Domain started"
 _MESSAGES = (_STOPPED, _TOOK, _GO, _STARTED)
 _BYTES = re.compile(r"^(\d+) bytes ", re.MULTILINE)
-"""What dd prints, through which all that is sent goes: xl does not say how much it sends."""
+"""Output of dd. All data that are sent pass through it, because xl does not report how much it sends."""
 _STATUS = re.compile(r"^nm-(saved|read) (\d+)$", re.MULTILINE)
 _DETAIL = re.compile(r"^(?:[\w:-]+: (?:debug|detail|progress): |nm-)[^\n]*\n?", re.MULTILINE)
 SAVE = """\

@@ -10,7 +10,7 @@ from ...environments import Instance
 
 
 class Instances(dict[str, Instance]):
-    """The running instances of a node, by the label with which they were started."""
+    """The running instances of a node. The key is the label with which an instance was started."""
 
     @contextmanager
     def started(self, start: AbstractContextManager[Instance]) -> Iterator[Instance]:

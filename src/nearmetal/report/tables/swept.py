@@ -23,8 +23,8 @@ from .papers.boot import boot_leaf
 def event_leaves(
     study: Study, analysis: Analysis, records: RecordIndex, provenance: Mapping[str, JsonValue]
 ) -> tuple[Leaf, ...]:
-    """Return those of the sections on sweeps, on boot times, and on guests that are faster than bare metal
-    for which there are results."""
+    """Return the sections on sweeps, on boot times, and on guests that are faster than bare metal. A section
+    without results is left out."""
     found = (
         swept_leaf(study, analysis, records),
         boot_leaf(study, records, provenance),
