@@ -140,7 +140,7 @@ def test_file_that_is_no_image_is_refused(store: ImageStore, tmp_path: Path, con
 
 def test_a_directory_without_a_root_tree_is_refused(store: ImageStore, tmp_path: Path) -> None:
     (tmp_path / "papers").mkdir()
-    with pytest.raises(UsageError, match="holds no root tree"):
+    with pytest.raises(UsageError, match="contains no root tree"):
         import_image(HOST, store, tmp_path / "papers", "app", progress=quiet)
     assert store.all() == ()
 

@@ -181,7 +181,7 @@ def test_it_goes_on_in_another_instance_from_copies(tmp_path: Path) -> None:
             "no checkpoint: dmtcp_command ended with 1: the coordinator refuses; the job goes on",
         ),
         ("lost", "no checkpoint: DMTCP has not written all processes; the job runs nowhere"),
-        ("torn", "the job does not go on: false: bad image; the job runs nowhere"),
+        ("torn", "the job does not continue: false: bad image; the job runs nowhere"),
         ("wrong", "after the restore 1 pages of the program's memory are wrong"),
     ],
 )

@@ -175,7 +175,7 @@ def launched_otherwise(monkeypatch: pytest.MonkeyPatch, **change: Any) -> None:
     ("arm", "other", "words"),
     [
         ("one", Transport.TCP, "that were to share memory hold a TCP connection"),
-        ("one-tcp", Transport.SHM, "holds no TCP connection with another"),
+        ("one-tcp", Transport.SHM, "has no TCP connection to another"),
     ],
 )
 def test_a_transport_that_was_not_asked_for_fails_the_trial(

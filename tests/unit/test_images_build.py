@@ -241,7 +241,7 @@ def test_the_squashfs_of_a_sif_is_found(tmp_path: Path) -> None:
     write_sif(path, b"encrypted" + b"\0" * 4092)
     for content in (path.read_bytes(), whole[:100], whole[:33000]):  # encrypted, and two incomplete ones
         path.write_bytes(content)
-        with pytest.raises(RunError, match="holds no squashfs"):
+        with pytest.raises(RunError, match="contains no squashfs"):
             sif_offset(path)
 
 

@@ -558,11 +558,11 @@ def study(more: str = "", backend: str = "libvirt", attachment: str = "none") ->
 @pytest.mark.parametrize(
     ("own", "told"),
     [
-        (study(", guest: {machine: microvm}"), "vm.guest.machine: libvirt knows no microvm"),
+        (study(", guest: {machine: microvm}"), "vm.guest.machine: libvirt has no microvm"),
         (study(", guest: {start: restored}"), "vm.guest.start: libvirt restores a guest under its old name"),
         (study(", guest: {snapshot: true}"), "vm.guest.snapshot: libvirt would write the changes beside it"),
         (study(", guest: {cpu: 'max,-avx'}"), "vm.guest.cpu: libvirt takes the name of a model"),
-        (study(attachment="macvtap"), "vm.attachment: libvirt takes no macvtap"),
+        (study(attachment="macvtap"), "vm.attachment: libvirt does not accept a macvtap"),
         (
             study(", libvirt: {uri: 'qemu:///system'}", "qemu"),
             "vm.libvirt: backend qemu is not libvirt; write backend: libvirt",

@@ -87,7 +87,7 @@ def test_an_order_has_to_fit_the_run() -> None:
     for bad, why in [
         (replace(good, slices={}), "how many time shares"),
         (replace(good, work={w: {3: 1} for w in good.work}), "how many time shares"),
-        (replace(good, block=replace(good.block, trials=())), "holds no trials"),
+        (replace(good, block=replace(good.block, trials=())), "has no trials"),
         (replace(good, block=replace(good.block, trials=good.block.trials[:1] * 2)), "twice"),
         (replace(good, block=replace(good.block, number=4)), "not of this round"),
         (

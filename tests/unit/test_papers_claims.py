@@ -471,7 +471,7 @@ def test_a_figure_that_no_profile_has_says_so_and_a_boot_time_may_be_a_mean_alon
     (part,) = [p for p in form["parts"] if p["part"] == "q2"]
     lacking = {b["what"]: b["lacking"] for b in part["published"]}
     assert lacking["compute of CG-S, multinode"] == (
-        'not measured: "compute" is none of computation, communication, start of MPI'
+        'not measured: "compute" is not one of computation, communication, start of MPI'
     )
     assert lacking["time of a process"] == "not measured: no profile"
     assert "43.5" in series_text(asked, found, paper)

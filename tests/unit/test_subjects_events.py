@@ -110,7 +110,7 @@ def test_slow_job_is_not_ended_while_it_takes_steps(tmp_path: Path, monkeypatch:
     own = AttachedRank(instances=job.instances, label="l", process=FakeProcess(()), output=output)
     job.attached.append(own)
     job.go_on(round(3 * tcp_job.LIMIT))
-    with pytest.raises(TrialFailedError, match="the job does not go on: no step in 120 s"):
+    with pytest.raises(TrialFailedError, match="the job does not continue: no step in 120 s"):
         job.go_on(round(30 * tcp_job.LIMIT))
 
 
@@ -133,6 +133,6 @@ def test_a_job_over_slow_guests_is_given_as_long_as_they_may_boot(
     job = GuestJob(guests=tuple, program=program, process=FakeProcess(()), output=tmp_path, limit=limit)
     assert job.until(lambda p: p.passes >= 1, "does not start its work").passes == 1
     with pytest.raises(
-        TrialFailedError, match=f"the job does not go on after the move: no step in {limit:g} s"
+        TrialFailedError, match=f"the job does not continue after the move: no step in {limit:g} s"
     ):
         job.go_on(30)

@@ -211,7 +211,7 @@ def test_another_build_is_seen_by_a_command(tmp_path: Path) -> None:
 def test_a_machine_that_says_nothing_is_unavailable() -> None:
     lost = Completed(argv=("ssh",), returncode=255, stdout="", stderr="it is lost", seconds=0.0)
     fake = FakeHost(commands={("sh", "-c", FACTS): lost})
-    with pytest.raises(UnavailableError, match="does not say which kernel") as refused:
+    with pytest.raises(UnavailableError, match="does not report its kernel") as refused:
         read_by_command(fake, {"files": {"/bin/it": [70, "0a"]}})
     assert refused.value.remedy
 

@@ -81,11 +81,11 @@ def test_requested_transport_is_recognised(held: dict[int, RankHolds], wanted: T
 @pytest.mark.parametrize(
     ("held", "wanted", "words"),
     [
-        (SHARING, Transport.TCP, "rank 0 holds no TCP connection"),
+        (SHARING, Transport.TCP, "rank 0 has no TCP connection"),
         (TALKING, Transport.SHM, "hold a TCP connection"),
         ({0: holds(memory=True), 1: holds()}, Transport.SHM, "rank 0 maps no memory in common"),
         ({0: holds(memory=True)}, Transport.SHM, "rank 1 is not among the processes"),
-        ({0: holds(A), 1: holds(B), 2: holds(HUB)}, Transport.TCP, "rank 2 holds no TCP connection"),
+        ({0: holds(A), 1: holds(B), 2: holds(HUB)}, Transport.TCP, "rank 2 has no TCP connection"),
     ],
 )
 def test_unexpected_transport_is_named_with_its_rank(

@@ -316,7 +316,7 @@ def test_any_truncation_and_damage_is_read(at: int, other: str, length: int) -> 
 def test_values_that_are_none(word: str) -> None:
     text = PRINTED.replace("StarDGEMM_Gflops=6.93522", f"StarDGEMM_Gflops={word}")
     found = {m.name: m for m in parsed(text).metrics}["EP-DGEMM"]
-    assert found.value is None and "gives no EP-DGEMM" in found.reason
+    assert found.value is None and "has no EP-DGEMM" in found.reason
 
 
 def test_the_estimate_knows_the_size_and_which_part_of_it_is_vector_code() -> None:

@@ -137,7 +137,7 @@ def test_commas_of_a_locale_and_missing_numbers_are_no_values() -> None:
     text = PRINTED.replace("2.37571", "2,37571").replace("| 0.88165 ", "| inf ").replace("42.093", "nan")
     found = {m.name: m for m in parsed(text).metrics}
     assert found["loop"].value is None and found["comm"].value is None and found["timesteps"].value is None
-    assert "gives no loop" in found["loop"].reason and found["pair"].value == 1.2435
+    assert "has no loop" in found["loop"].reason and found["pair"].value == 1.2435
 
 
 def test_lammps_says_itself_why_there_is_nothing() -> None:

@@ -206,7 +206,7 @@ def _lifecycle(request: WeighRequest) -> Study:
     given = {"workloads": request.workloads, "a command": request.command, "ranks": request.ranks}
     given |= {"instances": request.instances, "attachments": request.attachments, "mpi": request.mpi}
     if wrong := next((name for name, value in given.items() if value), None):
-        raise UsageError(f"--lifecycle measures the instances themselves and takes no {wrong}")
+        raise UsageError(f"--lifecycle measures the instances themselves and does not accept {wrong}")
     return lifecycle_study(
         _backends(request),
         named_lifecycle(request.lifecycle, request.memory),

@@ -62,7 +62,7 @@ def import_image(
         tree.mkdir()
         _unpack(host, name, kind, path.absolute(), work)
         if not any((tree / top).is_dir() for top in ("usr", "bin")):
-            raise UsageError(f"{path} holds no root tree: neither /usr nor /bin", where=str(path))
+            raise UsageError(f"{path} contains no root tree: it has neither /usr nor /bin", where=str(path))
         progress(f"image {name}: computing the digest")
         made = finished(tree, f"{kind} {path.name}", None)
         return store.adopt(name, f"import-{made.digest}", work, made)
@@ -156,4 +156,4 @@ def sif_offset(path: Path) -> int:
             found = content[offset : offset + len(_SQUASHFS)] == _SQUASHFS
             if kind == _SIF_PARTITION and used and found:
                 return int(offset)
-    raise RunError("this SIF holds no squashfs", where=str(path), remedy="it may be encrypted")
+    raise RunError("this SIF contains no squashfs", where=str(path), remedy="it may be encrypted")

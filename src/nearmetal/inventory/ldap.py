@@ -55,7 +55,7 @@ def from_ldap(url: str) -> Inventory:
             entries = [e["attributes"] for e in found if e.get("type") == "searchResEntry"]
     except LDAPException as e:
         raise RunError(
-            f"the LDAP server gives no nodes: {str(e).partition(' - None')[0]}",
+            f"the LDAP server returned no nodes: {str(e).partition(' - None')[0]}",
             where=url,
             remedy=f"try: ldapsearch -x -H {server} -b {base}",
         ) from e

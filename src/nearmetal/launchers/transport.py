@@ -70,7 +70,7 @@ def verify_transport(
     for rank in range(ranks):
         if wanted is Transport.TCP:
             found = bool(held[rank].links & links)
-            lacks = f"rank {rank} holds no TCP connection with another, and {wanted} was requested"
+            lacks = f"rank {rank} has no TCP connection to another rank, and {wanted} was requested"
         else:
             found = any(held[rank].memory & held[other].memory for other in range(ranks) if other != rank)
             lacks = f"rank {rank} maps no memory in common with another, and {wanted} was requested"

@@ -363,7 +363,7 @@ def _require_apart(there: SshHost, scratch: Path) -> None:
         if there.run(["test", "-e", str(token)], timeout=SECONDS).ok:
             raise UnavailableError(
                 f"it sees {scratch.parent} of this machine, so it is this machine",
-                remedy="run nearmetal on a machine that is none of the nodes",
+                remedy="run nearmetal on a machine that is not one of the nodes",
             )
     finally:
         token.unlink()

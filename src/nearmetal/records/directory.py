@@ -182,7 +182,7 @@ class ResultsDirectory:
             raise RecordsError(
                 "this run ended before its first round: there is no plan and nothing was measured",
                 where=str(self.path),
-                remedy=f"start it afresh: nearmetal run {shlex.quote(str(self.path / STUDY))}",
+                remedy=f"start it again: nearmetal run {shlex.quote(str(self.path / STUDY))}",
             )
         return read_plan(file)
 

@@ -83,7 +83,7 @@ def _afresh(directory: ResultsDirectory) -> str:
     """Return the remedy for a run that cannot continue."""
     run = f"nearmetal run {shlex.quote(str(directory.path / 'study.yaml'))}"
     compare = f"nearmetal compare --before {shlex.quote(str(directory.path))} --after DIR"
-    return f"run the study afresh: {run}; then compare both: {compare}"
+    return f"run the study again: {run}; then compare both: {compare}"
 
 
 def _events_then(directory: ResultsDirectory) -> tuple[str, ...]:

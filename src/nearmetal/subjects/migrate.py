@@ -273,7 +273,7 @@ def _move_guest(trial: Trial, backend: Backend, w: MoveSubject, count: int) -> N
                 what = "two copies of the guest answered" if seen.udp.doubled else ""
                 raise TrialFailedError(what or "a connection to the guest broke")
             if log.tcp and not log.tcp[-1].answers:
-                raise TrialFailedError("the TCP connection to the guest does not go on after the move")
+                raise TrialFailedError("the TCP connection to the guest does not continue after the move")
             udp, tcp = without_floor(seen.udp, floor.udp), without_floor(seen.tcp, floor.tcp)
             moves.append(SeenMove(moved=moved, udp=udp, tcp=tcp))
             fact = _facts(move.method, moved, seen)
@@ -374,11 +374,11 @@ def _verify(program: Process, output: Path) -> Mapping[str, JsonValue]:
     try:
         status = program.wait(END_SECONDS)
     except TimeoutError as e:
-        raise TrialFailedError("the program in the guest does not go on after the move") from e
+        raise TrialFailedError("the program in the guest does not continue after the move") from e
     text = output.read_text(errors="replace")
     if status != 0:
         raise TrialFailedError(f"in the guest: {describe_failure('nm-probe', status, text)}")
     last: Mapping[str, int] = json.loads(text.splitlines()[-1])
     if last.get("wrong") != 0 or last["pages"] < before:
-        raise TrialFailedError("the program in the guest came to a wrong answer after the move")
+        raise TrialFailedError("the program in the guest computed a wrong answer after the move")
     return {"pages_written": last["pages"], "wrong_pages": 0, "second_copies": 0}

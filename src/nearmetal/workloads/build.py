@@ -91,7 +91,7 @@ def source_directory() -> Path:
     raise NearmetalError(
         "the sources of the kernels are not there",
         where=str(here.parents[1]),
-        remedy="install nearmetal again: its wheel carries them",
+        remedy="install nearmetal again: its wheel contains them",
     )
 
 
@@ -198,7 +198,7 @@ def _whole(directory: Path) -> BuiltTools:
     built = _recorded(directory)
     if built is None:
         raise RunError(
-            "a build vanished as it was made", where=str(directory), remedy="remove it and try again"
+            "a build directory disappeared during use", where=str(directory), remedy="remove it and try again"
         )
     return built
 

@@ -67,7 +67,7 @@ def _by_path(metric: MetricSpec, text: str) -> float:
             raise NoNumber(f"{path} is not a number")
         if found is not None:
             return _number(found, metric.scale)
-    raise NoNumber(f"the output holds no {path} in JSON; {ending(text)}")
+    raise NoNumber(f"the output contains no {path} in JSON; {ending(text)}")
 
 
 def _documents(text: str) -> Iterator[JsonValue]:

@@ -215,7 +215,8 @@ def _decoded(decoder: msgspec.json.Decoder[T], text: bytes | str) -> T:
 
 def _unreadable(program: str, why: ValueError, text: bytes | str) -> TrialFailedError:
     shown = text[:SHOWN] if isinstance(text, str) else text[:SHOWN].decode(errors="replace")
-    return TrialFailedError(f"unreadable line of {program}: {why}: {shown!r}", remedy="read the trial's logs")
+    what = f"unreadable line from {program}: {why}: {shown!r}"
+    return TrialFailedError(what, remedy="read the trial's logs")
 
 
 def _failure(text: bytes | str, why: ValueError) -> TrialFailedError:

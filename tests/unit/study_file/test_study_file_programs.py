@@ -113,7 +113,7 @@ MISTAKES = {
     ),
     "a number in what is brought": (
         COMMAND + "    files: {in.txt: x}\n    metrics: {m: {regex: (a), file: x, unit: s, better: lower}}\n",
-        '3:37  .metrics.m.file: "x" is put there by us',
+        '3:37  .metrics.m.file: "x" is put there by nearmetal',
     ),
     "ends the wrong way round": (
         COMMAND + "    metrics: {m: {regex: (a), unit: s, better: lower, min: 2, max: 1}}\n",

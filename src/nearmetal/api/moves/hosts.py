@@ -97,7 +97,7 @@ class RemoteImages:
         find = ["sed", "-n", "s/.*Using \\([0-9]*\\) port.*/\\1/p", str(there)]
         port = self.remote.run(find, timeout=ASK_SECONDS).stdout.strip()
         if not port.isdigit():
-            raise RunError(f"the page server on {self.remote.name} does not say its port")
+            raise RunError(f"the page server on {self.remote.name} does not report its port")
         return self.remote.forward_to(int(port))
 
     def fetch_pages(self, criu: Criu, port: int, log: Path) -> Process:

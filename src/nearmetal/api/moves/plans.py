@@ -356,7 +356,7 @@ def _ssh_speed(remote: SshHost) -> float:
     )
     if not done.ok or done.stdout.strip() != str(PROBED):
         raise UnavailableError(
-            f"nothing is sent to {remote.name}: {done.failure()}", remedy=f"ssh {remote.name} wc -c"
+            f"cannot send data to {remote.name}: {done.failure()}", remedy=f"ssh {remote.name} wc -c"
         )
     return PROBED / (time.monotonic() - begin)
 

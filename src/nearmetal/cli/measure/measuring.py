@@ -156,8 +156,8 @@ def _same_margin(study: Study, given: str | None, found: ResultsDirectory) -> No
     if given is not None and margin_of(given) != study.design.margin:
         again = f"nearmetal run {shlex.quote(str(found.path / 'study.yaml'))} --margin {shlex.quote(given)}"
         raise UsageError(
-            f"--margin: the run was begun with a margin of {study.design.margin * 100:.3g} %, and a margin is"
-            " fixed before the data",
+            f"--margin: the run was begun with a margin of {study.design.margin * 100:.3g} %, and a margin"
+            " must be fixed before the data are measured",
             where=str(found.path),
             remedy=f"to use another margin, measure again: {again}",
         )

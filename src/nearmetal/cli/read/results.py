@@ -160,7 +160,7 @@ def export(
         kind = ExportFormat(format)
     except ValueError:
         raise UsageError(
-            f"--format: {format!r} is none of {', '.join(f.value for f in ExportFormat)}"
+            f"--format: {format!r} is not one of {', '.join(f.value for f in ExportFormat)}"
         ) from None
     found = open_results(directory, results, complain)
     # The other formats contain records only, so nothing is analysed for them.

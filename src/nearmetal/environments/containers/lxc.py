@@ -120,7 +120,7 @@ def container(given: Wrapped) -> list[str]:
     """
     if any(word.split() != [word] for word in given.report.argv):
         raise RunError(
-            f"{' '.join(given.report.argv)}: lxc-start takes no path with a space to its first process",
+            f"{' '.join(given.report.argv)}: lxc-start accepts no path with a space for its first process",
             remedy="set XDG_CACHE_HOME to a directory of a plainer name, or take another backend",
         )
     directory = given.state / "lxc" / NAME

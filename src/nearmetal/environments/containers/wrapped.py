@@ -142,7 +142,7 @@ def require_plain(given: Wrapped, program: str, *, without: str) -> None:
     for path in given.binds:
         if set(str(path)) & set(without):
             raise RunError(
-                f"bind {path}: {program} takes no path with {' or '.join(map(repr, without))}",
+                f"bind {path}: {program} accepts no path with {' or '.join(map(repr, without))}",
                 remedy="work in a directory of a plainer name, or take another backend",
             )
 

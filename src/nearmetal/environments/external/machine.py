@@ -114,7 +114,7 @@ def read_by_command(host: Host, source: Mapping[str, JsonValue]) -> MachinePrope
     end = _FACT_LINES + len(names)
     if not done.ok or len(lines) < end:
         raise UnavailableError(
-            f"{host.name} does not say which kernel, processor and libraries it has: {done.failure()}",
+            f"{host.name} does not report its kernel, processor and libraries: {done.failure()}",
             remedy=f"ssh {host.name} uname -r; ssh {host.name} cat /proc/cpuinfo",
         )
     kernel, architecture, flags, memory = lines[:_FACT_LINES]

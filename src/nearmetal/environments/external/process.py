@@ -137,7 +137,7 @@ def restore_detached(
         raise not_restored("not restored", host, done, images)
     read = host.read(images / PID_FILE)
     if not isinstance(read, bytes) or not read.strip().isdigit():
-        raise RestoredError("CRIU has restored a process, and does not say its PID", where=str(images))
+        raise RestoredError("CRIU has restored a process, but does not report its PID", where=str(images))
     return int(read)
 
 

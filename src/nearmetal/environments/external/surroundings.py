@@ -108,7 +108,7 @@ def compare(source: Mapping[str, JsonValue], there: MachineProperties, memory: i
     memory: size in bytes of the memory that the instance needs.
     """
     if not source:
-        text = "the checkpoint does not say on which machine it was written"
+        text = "the checkpoint does not name the machine on which it was written"
         yield HostCheck(subject="machine", answer=CheckOutcome.UNKNOWN, text=text)
     else:
         yield _processor(source, there)
@@ -188,7 +188,7 @@ def _taken(there: MachineProperties) -> Iterator[HostCheck]:
 def _memory(there: MachineProperties, memory: int) -> HostCheck:
     if there.memory is None:
         return HostCheck(
-            subject="memory", answer=CheckOutcome.UNKNOWN, text="/proc/meminfo does not say what is free"
+            subject="memory", answer=CheckOutcome.UNKNOWN, text="/proc/meminfo shows no free memory"
         )
     text = f"it needs {memory >> 20} MiB, and {there.memory >> 20} MiB are available"
     remedy = "end other programs, or take a machine with more memory"

@@ -340,7 +340,7 @@ class _Move:
         listener = self._run(file, file, argv)
         stack.callback(listener.kill)
         if not await_true(lambda: _READY in read_log(self.state / file), START_TIMEOUT, listener):
-            raise RunError(find_virsh_message(read_log(self.state / file)) or "virsh gives no events")
+            raise RunError(find_virsh_message(read_log(self.state / file)) or "virsh reports no events")
 
     def _run(self, output: str, errors: str, argv: list[str]) -> Process:
         return self.host.start(

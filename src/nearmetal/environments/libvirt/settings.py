@@ -40,7 +40,7 @@ class LibvirtSettings(BackendSettings):
 
 
 NOT_ATTACHED = {
-    Attachment.MACVTAP: "libvirt takes no macvtap from another network namespace; "
+    Attachment.MACVTAP: "libvirt does not accept a macvtap from another network namespace; "
     "write attachment: macvlan, or backend: qemu"
 }
 
@@ -55,7 +55,7 @@ def not_by_libvirt(settings: GuestSettings, attachment: Attachment) -> Iterator[
     if attachment in NOT_ATTACHED:
         yield "attachment", NOT_ATTACHED[attachment]
     if settings.machine is MachineType.MICROVM:
-        yield "machine", "libvirt knows no microvm; write machine: q35, or backend: qemu"
+        yield "machine", "libvirt has no microvm; write machine: q35, or backend: qemu"
     if settings.snapshot:
         what = "libvirt would write the changes beside it; write format: qcow2 or writable, or backend: qemu"
         yield "snapshot", what

@@ -128,7 +128,7 @@ def restore(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS) -> None:
         _await(monitor, seconds)
         while monitor.ask("query-status")["status"] in ("inmigrate", "paused"):
             if time.monotonic() > end:
-                raise RunError("the guest does not go on after its restore")
+                raise RunError("the guest does not continue after its restore")
             monitor.ask("cont")
             time.sleep(LOOK_AGAIN)
 

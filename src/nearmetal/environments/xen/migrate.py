@@ -259,7 +259,7 @@ class _Move:
             for part in ("", AWAY):
                 xl.destroy(f"{name}{part}")
         except RunError as e:
-            return False, f"xl does not say what became of it: {e.what}"
+            return False, f"xl does not report its state: {e.what}"
         if self.committed:
             return False, ""
         return False, "it has ended" if found is None else "xl did not resume it"

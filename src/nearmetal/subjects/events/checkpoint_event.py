@@ -177,7 +177,7 @@ class _EventRun:
             raise self._failed(error) from error
         with self._phase(Phase.THAW):
             moved = self._wait(
-                lambda now: now.steps > self._before.steps, "does not go on in the restored instance"
+                lambda now: now.steps > self._before.steps, "does not continue in the restored instance"
             )
             resumed = time.monotonic()
         if self._fetcher is not None:

@@ -98,7 +98,7 @@ class RestartEvent:
             with timer.phase(Phase.RESTORE):
                 restart = self.dmtcp.restart(other, self._files, self.scratch)
                 again = self._begin(target, restart, RESTART, there)
-                self._wait(again, lambda now: now.steps > before.steps, RESTART, "does not go on")
+                self._wait(again, lambda now: now.steps > before.steps, RESTART, "does not continue")
                 resumed = time.monotonic()
             moved = self._wait(
                 again,

@@ -79,7 +79,7 @@ class GuestJob:
 
     def go_on(self, steps: int) -> None:
         """Wait until the job has taken this number of steps since its start. Raises the errors of until()."""
-        self.until(lambda now: now.steps >= steps, "does not go on after the move")
+        self.until(lambda now: now.steps >= steps, "does not continue after the move")
 
     def until(self, reached: Callable[[ProgramProgress], bool], failure: str) -> ProgramProgress:
         """Wait until the job's progress fulfils `reached`, and return this progress.

@@ -221,7 +221,7 @@ class TcpJob:
             if now > seen:
                 seen, end = now, time.monotonic() + LIMIT
             if time.monotonic() > end:
-                raise TrialFailedError(f"the job does not go on: no step in {LIMIT:g} s")
+                raise TrialFailedError(f"the job does not continue: no step in {LIMIT:g} s")
             time.sleep(_LOOK_AGAIN)
 
     def check(self) -> None:
@@ -241,7 +241,7 @@ class TcpJob:
         wrong, strange = sum(r.wrong for r in found), sum(r.strange for r in found)
         if wrong or strange:
             raise TrialFailedError(
-                f"the job came to a wrong answer: {wrong} pages are wrong, and {strange} times another"
+                f"the job computed a wrong answer: {wrong} pages are wrong, and {strange} times another"
                 " process had written a rank's record"
             )
         return found
@@ -287,7 +287,7 @@ def view_of(ranks: Sequence[RankSteps], before: Window, move: Window) -> JobView
     try:
         waits = [(longest_gap(r.ends, *move), longest_gap(r.ends, *before)) for r in ranks]
     except ValueError as e:
-        raise TrialFailedError(f"the job stood still: {e}") from e
+        raise TrialFailedError(f"the job made no progress: {e}") from e
     gap, floor = max(waits, key=lambda wait: wait[0] - wait[1])
     first = ranks[0].ends
     usual = pace(WorkDone(at=before[0], work=0), WorkDone(at=before[1], work=steps_within(first, *before)))

@@ -130,7 +130,7 @@ class Bonnie(Application):
         facts: dict[str, JsonValue] = {"size": size, "meets": _meets(choices, size, place.memory)}
         if fields is None:
             errors = [line.strip() for line in output.stderr.splitlines() if line.startswith("Can't")]
-            missing = errors[0][:200] if errors else "the output holds no line of bonnie++'s results"
+            missing = errors[0][:200] if errors else "the output has no result line of bonnie++"
             return Parsed(metrics=metrics_of(named, {}, lambda _: missing), facts=facts)
         facts["version"] = fields[1][:20]
         facts["cpu"] = _cpu(fields)

@@ -198,7 +198,7 @@ def _missing(job: FioJob, found: Mapping[str, JsonValue] | None, output: Output)
         errors = [
             line for line in (*output.stderr.splitlines(), *output.stdout.splitlines()) if "fio: " in line
         ]
-        return errors[0][:200] if errors else f"the output holds no measurement {job.name}"
+        return errors[0][:200] if errors else f"the output has no measurement {job.name}"
     error = number_at(found, "error")
     if error:
         refused = ": this file system refuses O_DIRECT" if error == 22 else ""

@@ -183,7 +183,7 @@ def _values(results: dict[str, str]) -> dict[str, float]:
 def _missing(name: str, results: dict[str, str] | None, place: Place) -> str:
     if results is not None and place.ranks == 1 and name.startswith("RandomRing"):
         return f"a ring {NEEDS_TWO_RANKS}"
-    return f"HPCC's summary gives no {name}"
+    return f"HPCC's summary has no {name}"
 
 
 def _facts(choices: Choices, place: Place, output: Output, results: dict[str, str]) -> dict[str, JsonValue]:

@@ -288,4 +288,4 @@ def _missing(output: Output, name: str) -> str:
     for line in (*output.stdout.splitlines(), *output.stderr.splitlines()):
         if line.startswith("ERROR"):
             return f"LAMMPS: {line[:200]}"
-    return f"the output gives no {name}: it ends before the timing breakdown, or is not LAMMPS's"
+    return f"the output has no {name}: it ends before the timing breakdown, or is not LAMMPS's"

@@ -110,7 +110,7 @@ class Perftest(Application):
             metrics=metrics_of(
                 self.metrics(choices),
                 values,
-                lambda name: f"{choices.word('test')} gives no {columns[name]}; {ending(text)}",
+                lambda name: f"{choices.word('test')} reports no {columns[name]}; {ending(text)}",
             ),
             facts={"test": choices.word("test")},
         )

@@ -122,7 +122,7 @@ class Veros(Application):
         parts = parts_of(SECTIONS.values(), values)
         return Parsed(
             metrics=metrics_of(
-                self.metrics(choices), values, lambda name: f"{_RESULT}, which it writes, holds no {name}"
+                self.metrics(choices), values, lambda name: f"its result file {_RESULT} has no {name}"
             ),
             ok=ok,
             expected=expected,

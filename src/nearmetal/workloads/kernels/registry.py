@@ -176,7 +176,7 @@ def _part(workload: KernelWorkload, metric: KernelMetric, line: SliceLine) -> Pa
         if line.name == workload.kernel and part.metric == metric.part:
             return part
     raise TrialFailedError(
-        f"workload '{workload.name}': a time share of kernel '{line.name}' holds no part '{metric.part}'"
+        f"workload '{workload.name}': a time share of kernel '{line.name}' has no part '{metric.part}'"
     )
 
 

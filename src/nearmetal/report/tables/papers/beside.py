@@ -184,7 +184,7 @@ def _one(
         if own is None:
             return PrintedComparison(figure=f, lacking="not measured: no profile")
         if f.phase not in (known := phases(own)):
-            lacking = f'not measured: "{f.phase}" is none of {", ".join(known)}'
+            lacking = f'not measured: "{f.phase}" is not one of {", ".join(known)}'
             return PrintedComparison(figure=f, lacking=lacking)
         far = _far(own, computing.get((f.workloads[0], f.arm)))
         return PrintedComparison(figure=f, found=(_phase(f, own),), far=far)
