@@ -164,7 +164,7 @@ def test_lxc_and_nspawn_say_that_they_need_root(backend: lxc.Lxc | nspawn.Nspawn
     [(charliecloud.container, "/a:b"), (lambda g: apptainer.container(g, lacking=()), "/a,b")],
 )
 def test_paths_that_would_end_on_the_command_line_are_refused(command_line: Any, path: str) -> None:
-    with pytest.raises(RunError, match="accepts? no path|must not contain"):
+    with pytest.raises(RunError, match=r"accepts? no path|must not contain"):
         command_line(given(binds={Path(path): True}))
 
 

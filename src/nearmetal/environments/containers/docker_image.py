@@ -81,9 +81,7 @@ def overlays(tree: Tree, state: Path) -> list[str]:
     for name in tree.full:
         lower, upper, work = tree.root / name, state / "upper" / name, state / "work" / name
         if set(f"{lower}{state}") & set(',:\\"'):
-            raise RunError(
-                f"{lower}: overlay paths must not contain a comma, a colon, a quote or a backslash"
-            )
+            raise RunError(f"{lower}: overlay paths must not contain comma, colon, quote or backslash")
         for directory in (upper, work):
             directory.mkdir(parents=True)
         # The directory of an overlay gets mode and owner from the upper directory.

@@ -168,9 +168,8 @@ class _Checks:
         """Check that an output file of the program is not one of the files that are copied into its
         directory."""
         if name is not None and meets(name, self._brought):
-            self._piece.mistake(
-                at, f'"{name}" is a file that nearmetal puts there; name a file that the program writes'
-            )
+            what = f'"{name}" is put there by nearmetal; name a file that the program writes'
+            self._piece.mistake(at, what)
 
 
 def _unreadable(path: str, *, directory: bool) -> str:

@@ -20,7 +20,7 @@ NOT_EXECUTABLE, COMMAND_NOT_FOUND = 126, 127
 """Exit statuses with which a shell reports that it could not execute a command, or did not find it."""
 _KNOWN = {
     "does not support O_DIRECT": "this storage does not support direct requests: use buffered ones (mode: "
-    "buffered), or another storage, such as {kind: loop, size: 1 GiB}; in a guest, the disk of guest: writable",
+    "buffered), or another storage, such as {kind: loop, size: 1 GiB}; in a guest, that of guest: writable",
     os.strerror(errno.ENOSPC): "a larger storage, or a smaller size",
 }
 """Remedies by a text that the program's message contains."""
