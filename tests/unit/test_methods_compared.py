@@ -293,7 +293,7 @@ def test_keys_of_a_lifecycle_on_the_command_line() -> None:
         ({"lifecycle": "migrate", "methods": ["precpy"]}, '"precpy"; did you mean "precopy"?'),
         ({"lifecycle": "migrate", "methods": ["criu", "criu"]}, "--methods: criu is named twice"),
         ({"lifecycle": "migrate", "workloads": ["cg"]}, "--lifecycle measures the instances themselves"),
-        ({"lifecycle": "migrate", "ranks": 2}, "takes no ranks"),
+        ({"lifecycle": "migrate", "ranks": 2}, "does not accept ranks"),
         ({"methods": ["criu"], "workloads": ["cg"]}, "--methods is only for --lifecycle"),
         ({"memory": 1, "workloads": ["cg"]}, "--memory is only for --lifecycle"),
         ({"attachments": ["veth,vath"], "workloads": ["cg"]}, '--attachment: unknown "vath"'),
