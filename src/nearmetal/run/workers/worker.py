@@ -224,7 +224,7 @@ def check_order(study: Study, order: NextBlock) -> None:
         or len({t.position for t in trials}) < len(trials)
     ):
         raise UsageError(
-            f"round {number} has no trials, a trial given twice, or a trial of another round",
+            f"round {number} has no trials, has a trial twice, or has one that is not of this round",
             remedy=_AS_PRINTED,
         )
     for name, ranks in _kernels_of(study, order):
