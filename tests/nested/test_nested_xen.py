@@ -4,17 +4,19 @@ moves. For function alone."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from threading import Timer
+from threading import Thread
 
 import pytest
 from tests.nested.machine import Outer, outer_machine
 from tests.nested.parts import Parts
+from tests.patience import until
 
 from nearmetal.environments import Instance, InstanceRequest, Moved, MoveRequest, Unavailable
 from nearmetal.environments.xen.backend import Xen
@@ -37,8 +39,8 @@ HOST = LocalHost()
 LABEL = f"nearmetal-test{os.getpid()}xen"
 MOVE_SECONDS = 600.0
 """Time limit of a move that is to succeed."""
-CUT_SECONDS = 3.0
-"""A guest that is emulated is then in the middle of its move."""
+MOVING = re.compile(r"\bxl\b.{1,20}\b(save|migrate)\b", re.DOTALL)
+"""Part of the command line of ssh that moves a guest."""
 TICKS = "while echo tick; do sleep 1; done"
 
 
@@ -195,8 +197,7 @@ def test_where_a_guest_runs_is_said_after_the_connection_to_dom0_was_lost(
         return [d.name for d in xl.domains() if d.name.startswith(LABEL)]
 
     with guest(dom0, parts, tmp_path, type=XenType.PVH) as g:
-        cut = Timer(CUT_SECONDS, end_connection, [g.label])
-        cut.start()
+        Thread(target=end_connection_in_a_move, args=[g.label], daemon=True).start()
         with (
             pytest.raises(RunError, match=r"the connection to \S+ was lost") as caught,
             moved_to("cut", parts, g, method),
@@ -210,11 +211,26 @@ def test_where_a_guest_runs_is_said_after_the_connection_to_dom0_was_lost(
     assert not ours() and find(LABEL) == ()
 
 
-def end_connection(label: str) -> None:
-    """End the connection to its dom0 that all commands for an instance share."""
+def end_connection_in_a_move(label: str) -> None:
+    """End the connection to its dom0 that all commands for an instance share, once the instance moves. An
+    emulated guest is moved for longer than a second."""
+
+    def moving() -> bool:
+        return any(MOVING.search(command_line(p)) for p in Path("/proc").iterdir() if p.name.isdigit())
+
+    until(moving, "xl moves the guest")
+    time.sleep(1)
     for pid in processes.labelled(lambda other: other == label):
         if "-M" in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
             os.kill(pid, signal.SIGKILL)
+
+
+def command_line(process: Path) -> str:
+    """The command line of a process; '' if it has ended."""
+    try:
+        return (process / "cmdline").read_text(errors="replace").replace("\0", " ")
+    except OSError:
+        return ""
 
 
 def test_guest_that_cannot_start_says_why_and_leaves_nothing(
