@@ -197,7 +197,7 @@ def test_where_a_guest_runs_is_said_after_the_connection_to_dom0_was_lost(
         return [d.name for d in xl.domains() if d.name.startswith(LABEL)]
 
     with guest(dom0, parts, tmp_path, type=XenType.PVH) as g:
-        Thread(target=end_connection_in_a_move, args=[g.label], daemon=True).start()
+        Thread(target=end_connection_in_a_move, args=[dom0, g.label], daemon=True).start()
         with (
             pytest.raises(RunError, match=r"the connection to \S+ was lost") as caught,
             moved_to("cut", parts, g, method),
@@ -211,12 +211,13 @@ def test_where_a_guest_runs_is_said_after_the_connection_to_dom0_was_lost(
     assert not ours() and find(LABEL) == ()
 
 
-def end_connection_in_a_move(label: str) -> None:
+def end_connection_in_a_move(dom0: Outer, label: str) -> None:
     """End the connection to its dom0 that all commands for an instance share, once the instance moves. An
     emulated guest is moved for longer than a second."""
 
     def moving() -> bool:
-        return any(MOVING.search(command_line(p)) for p in Path("/proc").iterdir() if p.name.isdigit())
+        lines = (command_line(p) for p in Path("/proc").iterdir() if p.name.isdigit())
+        return any(line.startswith(f"ssh -F {dom0.way.config}") and MOVING.search(line) for line in lines)
 
     until(moving, "xl moves the guest")
     time.sleep(1)

@@ -29,7 +29,7 @@ from nearmetal.environments.xen.settings import Dom0, XenDisk, XenDiskKind, XenS
 from nearmetal.environments.xen.xl import XenFacts, Xl
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import Completed, LocalHost
-from nearmetal.host.ssh import SshHost, SshWay, client, remote_words, ssh_host
+from nearmetal.host.ssh import LOST, SshHost, SshWay, client, remote_words, ssh_host
 from nearmetal.model.environments.guest import MIB, GuestSettings
 from nearmetal.model.environments.network import Seat
 from nearmetal.model.scope import Scope
@@ -198,7 +198,17 @@ def test_a_machine_without_a_hypervisor_says_which_way_it_lacks_one() -> None:
     )
     assert isinstance(silent := Xl(there).facts(), Unavailable)
     assert "Could not obtain handle" in silent.reason
-    user = FakeHost(programs={"xl": "/usr/sbin/xl"}, root=False)
+    lost = FakeHost(
+        programs={"xl": "/usr/sbin/xl"},
+        commands={("xl", "info"): Completed(("xl", "info"), LOST, "", "mux_client_request_alive", 0.1)},
+        root=False,
+    )
+    assert isinstance(gone := Xl(lost).facts(), Unavailable) and "does not answer" in gone.reason
+    user = FakeHost(
+        programs={"xl": "/usr/sbin/xl"},
+        commands={("xl", "info"): Completed(("xl", "info"), 1, "", "xencall: error", 0.1)},
+        root=False,
+    )
     assert isinstance(asked := Xl(user).facts(), Unavailable) and "needs root" in asked.reason
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ...errors import RunError
 from ...host import Host
 from ...host.processes.failure import MOST_SHOWN
+from ...host.ssh import LOST
 from ..contract import Unavailable
 from . import output
 from .settings import XenScheduler
@@ -59,10 +60,15 @@ class Xl:
                 reason=f"no xl on {self.dom0.name}: it is not a dom0 of Xen",
                 remedy="apt-get install xen-system-amd64 and boot into it, or name another: xen: {dom0: …}",
             )
-        if not self.dom0.is_root():
-            return Unavailable(reason=f"xl needs root on {self.dom0.name}", remedy="run as root")
         done = self.dom0.run(["xl", "info"], timeout=CALL_SECONDS)
+        if done.returncode == LOST:
+            return Unavailable(
+                reason=f"{self.dom0.name} does not answer: {done.failure()}",
+                remedy=f"look whether ssh {self.dom0.name} works",
+            )
         version = output.version(done.stdout)
+        if (not done.ok or not version) and not self.dom0.is_root():
+            return Unavailable(reason=f"xl needs root on {self.dom0.name}", remedy="run as root")
         if not done.ok or not version:
             return Unavailable(
                 reason=f"xl reaches no hypervisor on {self.dom0.name}: {done.failure(find_xl_message)}",
