@@ -200,13 +200,13 @@ def test_a_machine_without_a_hypervisor_says_which_way_it_lacks_one() -> None:
     assert "Could not obtain handle" in silent.reason
     lost = FakeHost(
         programs={"xl": "/usr/sbin/xl"},
-        commands={("xl", "info"): Completed(("xl", "info"), LOST, "", "mux_client_request_alive", 0.1)},
+        commands={("xl", "info"): replace(failed("mux_client_request_alive"), returncode=LOST)},
         root=False,
     )
     assert isinstance(gone := Xl(lost).facts(), Unavailable) and "does not answer" in gone.reason
     user = FakeHost(
         programs={"xl": "/usr/sbin/xl"},
-        commands={("xl", "info"): Completed(("xl", "info"), 1, "", "xencall: error", 0.1)},
+        commands={("xl", "info"): failed("xencall: error")},
         root=False,
     )
     assert isinstance(asked := Xl(user).facts(), Unavailable) and "needs root" in asked.reason
