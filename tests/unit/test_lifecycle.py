@@ -23,6 +23,7 @@ from nearmetal.lifecycle import (
     read_probe_log,
     without_floor,
 )
+from nearmetal.model.change import replace
 
 MIB, PERIOD = 1 << 20, 0.5e-3
 MOVED = [m for m in Method if m is not Method.AUTO]
@@ -240,6 +241,26 @@ def test_it_says_where_precopy_stops_converging() -> None:
     assert not predict(Method.MULTIFD, conditions(256e6, 100e6, 5e9, 333e6)).converges
 
 
+def test_pre_copy_of_processes_reads_all_images_back_while_nothing_runs() -> None:
+    """4 GB at 1 GB/s, written and read back by `criu` at half of that."""
+    known = replace(conditions(4e9, bandwidth=5e8, fixed=0.2), read_speed=Estimate.exactly(1e9))
+    whole, rounds = predict(Method.CRIU, known), predict(Method.CRIU_PRECOPY, known)
+    assert whole.downtime.value == pytest.approx(0.2 + 8)
+    assert rounds.downtime.value == pytest.approx(0.2 + 4) and rounds.downtime.low >= 0.2 + 4
+    assert rounds.total.value == pytest.approx(0.2 + 8 + 4)
+    assert predict(Method.PRECOPY, known).downtime.value == pytest.approx(0.2), "a guest reads no images"
+    assert predict(Method.CRIU_PRECOPY, replace(known, read_speed=None)).downtime.value == pytest.approx(0.2)
+
+
+def test_reading_takes_its_part_of_the_bound() -> None:
+    """Images that are read in 0.1 s leave 0.2 s of 0.3 s for the rest; a quarter is always left."""
+    known = conditions(1e9, 1e9, 5e8, 1e9, fixed=0.0, limit=0.3)
+    quick = predict(Method.CRIU_PRECOPY, replace(known, read_speed=Estimate.exactly(1e10)))
+    assert (quick.rounds, quick.downtime.value) == (3, pytest.approx(0.1 + 0.125))
+    slow = predict(Method.CRIU_PRECOPY, replace(known, read_speed=Estimate.exactly(1e9)))
+    assert (slow.rounds, slow.downtime.value) == (4, pytest.approx(1 + 0.0625))
+
+
 _SIZES = st.floats(1e6, 1e10)
 
 
@@ -248,6 +269,8 @@ def test_every_point_of_the_conditions_lies_in_the_interval(
     memory: float, hot: float, dirtied: float, bandwidth: float, share: float, data: st.DataObject
 ) -> None:
     whole = conditions(memory, memory * hot, bandwidth * dirtied, bandwidth, share=share)
+    read = within(data.draw(st.floats(1e7, 1e11)), share)
+    whole = replace(whole, read_speed=read)
 
     def point(of: Estimate) -> Estimate:
         return Estimate.exactly(data.draw(st.floats(of.low, of.high)))
@@ -258,6 +281,7 @@ def test_every_point_of_the_conditions_lies_in_the_interval(
         dirty_rate=point(whole.dirty_rate),
         bandwidth=point(whole.bandwidth),
         fixed=point(whole.fixed),
+        read_speed=point(read),
     )
     assume(inside.working_set.value <= inside.memory.value)
     for method in MOVED:

@@ -13,6 +13,7 @@ from nearmetal.lifecycle import (
     Bounded,
     Candidate,
     Conditions,
+    Costs,
     Estimate,
     Method,
     PageSample,
@@ -21,7 +22,9 @@ from nearmetal.lifecycle import (
     choose,
     corrected,
     dirtying,
+    guest_conditions,
     predict,
+    process_conditions,
 )
 from nearmetal.lifecycle.dirty import LOOKS, SAMPLED
 
@@ -63,6 +66,22 @@ def test_nothing_that_changes_has_an_upper_end() -> None:
     assert found.working_set.high == pytest.approx(0.0038 * 256 * MIB, rel=0.02)
     assert found.rate.high == pytest.approx(found.working_set.high / 0.1)
     assert found.full.value == 0.75 and 0.72 < found.full.low < 0.78
+
+
+def test_an_unknown_dirty_rate_is_not_taken_as_none() -> None:
+    """Only methods with rounds depend on it."""
+    costs = Costs(fixed=Estimate.exactly(0.1), setup=Estimate.exactly(0.0))
+    still = dirtying(sample(10**9, lambda _: 0.0))
+    for inputs in (process_conditions, guest_conditions):
+        known, unknown = (inputs(1e9, s, costs, Estimate.exactly(1e9), bound=0.3) for s in (still, None))
+        assert predict(Method.CRIU_PRECOPY, known).converges
+        assert not predict(Method.CRIU_PRECOPY, unknown).converges
+        assert math.isinf(predict(Method.CRIU_PRECOPY, unknown).downtime.high)
+    known, unknown = (
+        process_conditions(1e9, s, costs, Estimate.exactly(1e9), bound=0.3) for s in (still, None)
+    )
+    for method in (Method.CRIU, Method.CRIU_LAZY, Method.CRIU_PAGESERVER):
+        assert predict(method, known) == predict(method, unknown)
 
 
 def test_impossible_samples_are_refused() -> None:

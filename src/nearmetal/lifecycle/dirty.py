@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .method import Method
 from .prediction import Conditions, Costs, Estimate
@@ -136,7 +136,7 @@ def guest_conditions(
     """
     if seen is None:
         sent = Estimate(0.05 * memory, 0.6 * memory, memory)
-        hot, rate = Estimate(0.0, sent.value / 2, memory), Estimate(0.0, 1e8, math.inf)
+        hot, rate = _unseen(sent.value, memory)
     else:
         sent = Estimate(seen.full.low * memory, seen.full.value * memory, seen.full.high * memory)
         hot, rate = seen.working_set, seen.rate
@@ -152,17 +152,27 @@ def process_conditions(
     *,
     bound: float,
     most: float | None = None,
+    read_speed: Estimate | None = None,
 ) -> Conditions:
     """Return the inputs of a prediction for moving processes or writing them to files.
 
     memory: memory of the processes that no file contains, in bytes.
     seen: dirty rate and working set; None if they do not matter or cannot be measured.
     bandwidth, bound, most: as for guest_conditions().
+    read_speed: bytes per second at which files are read back; None if the processes are not restored.
     """
-    none = Estimate.exactly(0.0)
-    hot, rate = (none, none) if seen is None else (seen.working_set, seen.rate)
+    sent = Estimate(0.7 * memory, memory, 1.1 * memory)
+    hot, rate = _unseen(memory, sent.high) if seen is None else (seen.working_set, seen.rate)
     bandwidth = bandwidth if most is None else limited(bandwidth, most)
-    return _conditions(Estimate(0.7 * memory, memory, 1.1 * memory), hot, rate, costs, bandwidth, bound)
+    return replace(_conditions(sent, hot, rate, costs, bandwidth, bound), read_speed=read_speed)
+
+
+def _unseen(sent: float, most: float) -> tuple[Estimate, Estimate]:
+    """Return a working set and a dirty rate that contain all that is possible.
+
+    sent: expected bytes that are sent. most: their largest number.
+    """
+    return Estimate(0.0, sent / 2, most), Estimate(0.0, 1e8, math.inf)
 
 
 def _conditions(

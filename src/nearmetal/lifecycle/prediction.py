@@ -39,7 +39,9 @@ class Conditions:
     memory: bytes to be sent once.
     working_set: bytes that are written to again and again, at most `memory`.
     dirty_rate: bytes of pages that become dirty in a second.
-    bandwidth: bytes sent in a second, above zero.
+    bandwidth: bytes sent in a second, above zero. For files that are read back, bytes written and read back.
+    read_speed: bytes of the images of CRIU_PRECOPY that are read back in a second, after the last dump and
+        before the processes run; None if they are not restored. No other method uses it.
     fixed: seconds of standstill that do not depend on the memory: devices, handshakes, announcement.
     setup: seconds before the first byte is sent, while the instance runs.
     downtime_limit: seconds of standstill that pre-copy may spend on the rest of the memory.
@@ -53,11 +55,13 @@ class Conditions:
     bandwidth: Estimate
     fixed: Estimate
     setup: Estimate = Estimate(0.0, 0.0, 0.0)
+    read_speed: Estimate | None = None
     downtime_limit: float = 0.3
 
     def __post_init__(self) -> None:
         every = (self.memory, self.working_set, self.dirty_rate, self.fixed, self.setup)
-        if min(e.low for e in every) < 0 or not self.bandwidth.low > 0 or not self.downtime_limit > 0:
+        speeds = (self.bandwidth.low, 1.0 if self.read_speed is None else self.read_speed.low)
+        if min(e.low for e in every) < 0 or not min(speeds) > 0 or not self.downtime_limit > 0:
             raise ValueError("a negative quantity, or no bandwidth, or no downtime limit")
 
 
@@ -102,17 +106,18 @@ def predict(method: Method, known: Conditions) -> Prediction:
     """
     if method is Method.AUTO:
         raise ValueError("auto stands for another method")
-    whole = Estimate(
-        known.memory.low / known.bandwidth.high,
-        known.memory.value / known.bandwidth.value,
-        known.memory.high / known.bandwidth.low,
-    )
+    whole = _seconds(known.memory, known.bandwidth)
     if method.copies_first:
         return _precopy(method, known, whole)
     total = known.setup + known.fixed + whole
     return Prediction(
         method=method, total=total, downtime=known.fixed if method.fetches_later else known.fixed + whole
     )
+
+
+def _seconds(size: Estimate, speed: Estimate) -> Estimate:
+    """Return how long `size` bytes take at a speed in bytes per second."""
+    return Estimate(size.low / speed.high, size.value / speed.value, size.high / speed.low)
 
 
 @dataclass(frozen=True)
@@ -152,20 +157,43 @@ def _rounds(memory: float, hot: float, dirty: float, bandwidth: float, limit: fl
 
 def _precopy(method: Method, known: Conditions, whole: Estimate) -> Prediction:
     memory, hot, dirty, speed = known.memory, known.working_set, known.dirty_rate, known.bandwidth
-    limit = known.downtime_limit
-    best = _rounds(memory.low, hot.low, dirty.low, speed.high, limit)
-    usual = _rounds(memory.value, hot.value, dirty.value, speed.value, limit)
-    worst = _rounds(memory.high, hot.high, dirty.high, speed.low, limit)
+    read = _Reading.of(method, known)
+    best = _rounds(memory.low, hot.low, dirty.low, speed.high, read.left(read.time.low))
+    usual = _rounds(memory.value, hot.value, dirty.value, speed.value, read.left(read.time.value))
+    worst = _rounds(memory.high, hot.high, dirty.high, speed.low, least_left := read.left(read.time.high))
     # The rest is what the last round left: less than the limit, and more than what becomes dirty within it.
-    least = min(whole.low, min(hot.low, dirty.low * limit) / speed.high)
-    most = min(limit, whole.high) if math.isfinite(worst.rest) else math.inf
+    least = min(whole.low, min(hot.low, dirty.low * least_left) / speed.high)
+    most = min(least_left, whole.high) if math.isfinite(worst.rest) else math.inf
     rest = Estimate(min(least, usual.rest), usual.rest, max(most, usual.rest))
     total = Estimate(best.copied + rest.low, usual.copied + usual.rest, worst.copied + rest.high)
     return Prediction(
         method=method,
-        total=known.setup + known.fixed + total,
-        downtime=known.fixed + rest,
+        total=known.setup + known.fixed + total + read.time,
+        downtime=known.fixed + rest + read.time,
         rounds=usual.count,
         converges=math.isfinite(worst.rest),
-        converges_above=min(dirty.value, hot.value / limit),
+        converges_above=min(dirty.value, hot.value / read.left(read.time.value)),
     )
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """The restore of all memory from images after pre-copy.
+
+    time: seconds in which the images are read; 0 if they are not.
+    limit: seconds of standstill that reading and the rest of the memory may take together.
+    """
+
+    time: Estimate
+    limit: float
+
+    @classmethod
+    def of(cls, method: Method, known: Conditions) -> _Reading:
+        speed = known.read_speed if method is Method.CRIU_PRECOPY else None
+        time = Estimate.exactly(0.0) if speed is None else _seconds(known.memory, speed)
+        return cls(time, known.downtime_limit)
+
+    def left(self, seconds: float) -> float:
+        """Return the seconds that are left for the rest of the memory if reading takes so many: at least a
+        quarter of the limit, as in allowed_rest()."""
+        return max(self.limit - seconds, self.limit / 4)

@@ -176,6 +176,7 @@ class ProcessMethodChooser:
             costs,
             measured_bandwidth(speed, _PASSES),
             bound=self.limit,
+            read_speed=measured_bandwidth(speed, 1.0),
         )
         expected = _predictions(tuple(self.refusals), known, self.past)
         self.latest = _chosen(self.environment, self.limit, costs, expected, self.refusals)
