@@ -10,12 +10,13 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from tests.system.moving_case import stats_dump
 
+from nearmetal.api.moves import plans
 from nearmetal.api.moves.dumps import removed_if_failed
 from nearmetal.api.moves.plans import past_moves
 from nearmetal.environments import Criu
@@ -23,6 +24,7 @@ from nearmetal.environments.external import (
     KINDS,
     DestinationKind,
     External,
+    Facts,
     Moves,
     Saved,
     Target,
@@ -47,7 +49,8 @@ from nearmetal.environments.external.dumping import fields_of
 from nearmetal.errors import RunError, UnavailableError, UsageError
 from nearmetal.host import Completed, LocalHost
 from nearmetal.host.pages import regions
-from nearmetal.lifecycle import Method
+from nearmetal.host.ssh import SshHost
+from nearmetal.lifecycle import Costs, Estimate, Method
 from nearmetal.model.change import replace
 from nearmetal.testing.fake_host import FakeHost
 
@@ -470,6 +473,39 @@ def test_damaged_lines_about_earlier_moves_are_left_out(
     (tmp_path / "nearmetal").mkdir()
     (tmp_path / "nearmetal" / "moves.jsonl").write_bytes(b"[1]\n\xff\n" + line.encode() + b'\n{"kind"')
     assert [move.total for move in past_moves()] == [2.0]
+
+
+@pytest.mark.parametrize("where", ["directory", "host"])
+def test_the_speed_of_a_destination_is_measured_once_for_all_methods(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each further measurement would find half the speed of the one before."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    speeds = iter([1e9, 5e8, 2.5e8, 1e8])
+    monkeypatch.setattr(plans, "_write_speed", lambda _: next(speeds))
+    monkeypatch.setattr(plans, "_ssh_speed", lambda _: next(speeds))
+    monkeypatch.setattr(plans, "_criu", lambda _: CRIU)
+    monkeypatch.setattr(plans, "_require_remote_room", lambda *_: None)
+    monkeypatch.setattr(plans, "_require_like", lambda *_: ())
+    target = Target.parse(str(tmp_path) if where == "directory" else "elsewhere")
+    remote = None if where == "directory" else cast(SshHost, SimpleNamespace(name="elsewhere"))
+    methods = (Method.CRIU, Method.CRIU_PAGESERVER, Method.CRIU_PRECOPY)
+    costs = Costs(fixed=Estimate.exactly(0.2), setup=Estimate.exactly(0.0))
+    process = SimpleNamespace(
+        name="pid:4711",
+        checkpoints_by=methods,
+        moves_by={target.way: methods},
+        require_programs=lambda *_: None,
+        inspect=lambda _: Facts(memory=10**8),
+        costs=lambda _: costs,
+    )
+    plan = plans.planned(HOST, cast(External, process), target, plans.How(), plans.MIGRATE, remote)
+    files, server, precopy = plan.methods
+    assert next(speeds) == 5e8
+    assert files.downtime == server.downtime and files.downtime.value == pytest.approx(0.2 + 0.4)
+    # The dirty rate is not known, so nothing is certain about pre-copy.
+    assert "the dirty rate is not known" in plan.notes[0] and not precopy.converges
+    assert precopy.downtime.low >= 0.2 + 0.07
 
 
 def test_the_state_of_a_process_is_read_whatever_its_name(tmp_path: Path) -> None:

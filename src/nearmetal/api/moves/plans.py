@@ -204,7 +204,10 @@ def planned(
         at = Path(target.text) if target.way is DestinationKind.DIRECTORY else how.images or user_state()
         free = require_room(at, facts.memory)
     seen, notes = _dirtying(facts, able)
-    known = {m: _conditions(external, facts, seen, m, target, how, action, remote) for m in able}
+    # Measured once: from two measurements of one speed, noise could choose the method.
+    needs_speed = action == CHECKPOINT or any(external.costs(m).bandwidth is None for m in able)
+    speeds = _measured(target, action, remote) if needs_speed else None
+    known = {m: _conditions(external, facts, seen, m, how, action, speeds) for m in able}
     past, kind = past_moves(), _kind(external.name, action, target)
     uncorrected = tuple(predict(m, known[m]) for m in able)
     methods = tuple(corrected(p, past, kind) for p in uncorrected)
@@ -317,27 +320,33 @@ def _conditions(
     facts: Facts,
     seen: Dirtying | None,
     method: Method,
-    target: Target,
     how: MoveOptions,
     action: str,
-    remote: SshHost | None,
+    speeds: tuple[Estimate, Estimate | None] | None,
 ) -> Conditions:
-    costs, memory = external.costs(method), float(facts.memory)
-    bandwidth = (costs.bandwidth if action == MIGRATE else None) or _measured(target, action, remote)
+    """Return the inputs of a prediction.
+
+    speeds: from _measured(); None if every method has a bandwidth of its own.
+    """
+    costs, memory, (bandwidth, read) = external.costs(method), float(facts.memory), speeds or (None, None)
+    if action == MIGRATE and costs.bandwidth is not None:
+        bandwidth = costs.bandwidth
+    assert bandwidth is not None
+    bound, most = how.most_downtime, how.bandwidth
     if facts.guest is not None:
-        return guest_conditions(memory, seen, costs, bandwidth, bound=how.most_downtime, most=how.bandwidth)
-    return process_conditions(memory, seen, costs, bandwidth, bound=how.most_downtime, most=how.bandwidth)
+        return guest_conditions(memory, seen, costs, bandwidth, bound=bound, most=most)
+    return process_conditions(memory, seen, costs, bandwidth, bound=bound, most=most, read_speed=read)
 
 
-def _measured(target: Target, action: str, remote: SshHost | None) -> Estimate:
-    """Estimate the speed of a move in bytes per second, from a measurement of how fast a destination receives
-    data. For the URI of a hypervisor, nothing is measured."""
-    if remote is not None:
-        return measured_bandwidth(_ssh_speed(remote), 2.0)
-    if target.way is DestinationKind.HOST:  # at the URI of a hypervisor
-        return Estimate(3e7, 2e8, 3e9)
-    speed = _write_speed(Path(target.text))
-    return measured_bandwidth(speed, 1.0 if action == CHECKPOINT else 2.0)
+def _measured(target: Target, action: str, remote: SshHost | None) -> tuple[Estimate, Estimate | None]:
+    """Estimate the speed of a move, and that of reading its images back (None if none are), in bytes per
+    second, from a measurement of how fast a destination receives data. For the URI of a hypervisor, nothing
+    is measured."""
+    if remote is None and target.way is DestinationKind.HOST:  # at the URI of a hypervisor
+        return Estimate(3e7, 2e8, 3e9), None
+    speed = _write_speed(Path(target.text)) if remote is None else _ssh_speed(remote)
+    once = measured_bandwidth(speed, 1.0)
+    return (once, None) if action == CHECKPOINT else (measured_bandwidth(speed, 2.0), once)
 
 
 def _write_speed(directory: Path) -> float:
