@@ -1,8 +1,8 @@
-/* nm-probe ask --address A --port N --period NS [--rest NS] --time NS [--tcp-every NS] --linger NS --out
- * FILE: the client. It sends requests over UDP and, with --tcp-every, also over TCP at this interval. It
- * stops after
- * --time, or on SIGTERM. Then it waits for late answers: for at most --linger, or until the last requests
- * have been answered and no answer has come for a tenth of --linger.
+/* nm-probe ask --address A --port N --period NS [--rest NS] --time NS [--tcp-every NS] [--most N] --linger NS
+ * --out FILE: the client. It sends requests over UDP and, with --tcp-every, also over TCP at this interval.
+ * It stops after --time, on SIGTERM, or when it has sent --most requests (default: MOST_REQUESTS) over one of
+ * them, which it keeps in memory. Then it waits for late answers: for at most --linger, or until the last
+ * requests have been answered and no answer has come for a tenth of --linger.
  *
  * While answers come, it sends a request every --rest (default: --period). If no answer has come for
  * SILENT_AFTER times --rest, it sends one every --period until the next answer, so that it wakes up often
@@ -12,7 +12,8 @@
  * FILE gets a line for each request, with times of CLOCK_MONOTONIC in nanoseconds:
  * udp|tcp NUMBER SENT FIRST-ANSWER LAST-ANSWER ANSWERS STEP
  * Without an answer the three columns after SENT are 0. STEP is the time until the next request was due. If
- * the TCP connection broke, a last line "broken TIME" follows. */
+ * the TCP connection broke, a line "broken TIME" follows; if there was no room for more requests, a last line
+ * "full TIME". */
 #include "fail.h"
 #include "probe.h"
 
@@ -33,6 +34,7 @@
 
 enum {
     MOST_REQUESTS = 2000000,
+    FIRST_REQUESTS = 4096,
     CONNECT_SECONDS = 20,
     MOST_HEARD = 16,
     MOST_NUMBERS = 64,
@@ -45,17 +47,18 @@ struct request {
     uint32_t answers;
 };
 
-/* A transport and the requests that were sent over it. fd: -1 if it is not or no longer used; heard: time of
- * the last answer. */
+/* A transport and the requests that were sent over it. fd: -1 if it is not or no longer used; room: number of
+ * requests for which there is memory; heard: time of the last answer. */
 struct way {
     const char *name;
     int fd;
     struct request *requests;
-    size_t count;
+    size_t count, room;
     int64_t heard;
 };
 
 static int64_t broken; /* time when the TCP connection broke; 0 if it did not */
+static int64_t full;   /* time when there was no room for a request; 0 if there always was */
 
 static int connected(int kind, const char *address, int port) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -83,6 +86,23 @@ static void note_answer(struct way *way, uint64_t number, int64_t when) {
     if (r->answers++ == 0)
         r->answered = when;
     r->last = when;
+}
+
+/* Return whether there is room for a further request. The memory grows with the requests: --time may be a
+ * day, of which most moves take seconds. */
+static bool has_room(struct way *way, size_t most) {
+    if (way->count < way->room)
+        return true;
+    size_t room = way->room == 0 ? FIRST_REQUESTS : 2 * way->room;
+    room = room < most ? room : most;
+    if (room <= way->count)
+        return false;
+    struct request *larger = realloc(way->requests, room * sizeof *larger);
+    if (larger == NULL)
+        return false;
+    way->requests = larger;
+    way->room = room;
+    return true;
 }
 
 static void send_one(struct way *way, int64_t step) {
@@ -182,18 +202,25 @@ static void write_all(const char *path, const struct way *ways, size_t count) {
         }
     if (broken != 0)
         fprintf(out, "broken %" PRId64 "\n", broken);
+    if (full != 0)
+        fprintf(out, "full %" PRId64 "\n", full);
     if (fclose(out) != 0)
         fail("%s: %s", path, strerror(errno));
 }
 
-/* Send requests until `end`, or until SIGTERM. */
-static void ask(struct way *ways, int64_t period, int64_t rest, int64_t tcp_every, int64_t end) {
+/* Send requests until `end`, until SIGTERM, or until `most` were sent over one transport. */
+static void ask(struct way *ways, int64_t period, int64_t rest, int64_t tcp_every, int64_t end,
+                size_t most_sent) {
     const int64_t most = (int64_t)(SILENT_AFTER * (double)rest);
     int64_t next = now_ns(), next_stream = next;
     ways[0].heard = ways[1].heard = next;
     for (int64_t now = next; now < end && !asked_to_end(); now = now_ns()) {
         hear_datagrams(&ways[0]);
         hear_stream(&ways[1]);
+        if (!has_room(&ways[0], most_sent) || !has_room(&ways[1], most_sent)) {
+            full = now;
+            return;
+        }
         const int64_t step = now - ways[0].heard > most ? period : rest;
         send_one(&ways[0], step);
         if (tcp_every > 0 && now >= next_stream) {
@@ -220,18 +247,15 @@ static void await_answers(struct way *ways, int64_t linger) {
 }
 
 int ask_main(int argc, char **argv) {
-    static const struct option options[] = {{"address", required_argument, NULL, 'a'},
-                                            {"port", required_argument, NULL, 'p'},
-                                            {"period", required_argument, NULL, 'n'},
-                                            {"rest", required_argument, NULL, 'r'},
-                                            {"time", required_argument, NULL, 'd'},
-                                            {"linger", required_argument, NULL, 'l'},
-                                            {"tcp-every", required_argument, NULL, 't'},
-                                            {"out", required_argument, NULL, 'o'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"address", required_argument, NULL, 'a'},   {"port", required_argument, NULL, 'p'},
+        {"period", required_argument, NULL, 'n'},    {"rest", required_argument, NULL, 'r'},
+        {"time", required_argument, NULL, 'd'},      {"linger", required_argument, NULL, 'l'},
+        {"tcp-every", required_argument, NULL, 't'}, {"most", required_argument, NULL, 'm'},
+        {"out", required_argument, NULL, 'o'},       {NULL, 0, NULL, 0}};
     const char *address = NULL, *out = NULL;
     int port = -1;
-    int64_t period = 0, rest = 0, time = 0, every = 0, linger = 0;
+    int64_t period = 0, rest = 0, time = 0, every = 0, linger = 0, most = MOST_REQUESTS;
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
         switch (option) {
         case 'a':
@@ -247,7 +271,10 @@ int ask_main(int argc, char **argv) {
             rest = number(optarg, 50000, 10000000000, "--rest");
             break;
         case 'd':
-            time = number(optarg, 1, 3600000000000, "--time");
+            time = number(optarg, 1, 100000000000000, "--time"); /* more than a day */
+            break;
+        case 'm':
+            most = number(optarg, 1, MOST_REQUESTS, "--most");
             break;
         case 't':
             every = number(optarg, 50000, 10000000000, "--tcp-every");
@@ -266,22 +293,19 @@ int ask_main(int argc, char **argv) {
         fail("ask needs --address, --port, --period, --time and --out");
     if (rest < period)
         rest = period;
-    const size_t most = (size_t)(time / period) + 2;
-    if (most > MOST_REQUESTS)
-        fail("%zu requests are more than %d", most, MOST_REQUESTS);
     struct way ways[] = {
         {.name = "udp", .fd = connected(SOCK_DGRAM, address, port)},
         {.name = "tcp", .fd = every > 0 ? connected(SOCK_STREAM, address, port) : -1},
     };
     for (size_t w = 0; w < 2; w++)
-        if ((ways[w].requests = calloc(most, sizeof *ways[w].requests)) == NULL)
-            fail("no memory for %zu requests", most);
+        if (!has_room(&ways[w], (size_t)most))
+            fail("no memory for requests");
     end_when_asked();
     prctl(PR_SET_TIMERSLACK, 1UL, 0, 0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     printf("{\"asking\": %" PRId64 "}\n", now_ns());
     fflush(stdout);
-    ask(ways, period, rest, every, now_ns() + time);
+    ask(ways, period, rest, every, now_ns() + time, (size_t)most);
     await_answers(ways, linger);
     write_all(out, ways, 2);
     return 0;

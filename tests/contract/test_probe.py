@@ -15,12 +15,14 @@ import pytest
 from tests.patience import PATIENCE, one_fits
 
 from nearmetal.environments import Tools
+from nearmetal.host import LocalHost
 from nearmetal.host.processes.labelled import tree
 from nearmetal.lifecycle import ProbeLog, ProbeResult, evaluate, read_probe_log
 from nearmetal.model.environments.network import NetworkSettings
-from nearmetal.model.study import Attachment
+from nearmetal.model.study import Attachment, MoveSubject
 from nearmetal.network.build import Network, build_networks
 from nearmetal.network.plan import NetworkRequest
+from nearmetal.study_file import load_text
 from nearmetal.subjects.events import probing
 
 pytestmark = [
@@ -29,6 +31,13 @@ pytestmark = [
 ]
 PERIOD, TCP_PERIOD = 0.5e-3, 10e-3
 RESTS = [PERIOD, probing.AT_REST]
+STUDY = """\
+name: moves
+environments: {{guest: {{backend: qemu, image: debian-kernel, attachment: veth-bridge}}}}
+placements: {{1x1: {{instances: 1, tasks: 1}}}}
+workloads: {{moved: {{subject: migrate, time_limit: {limit}}}}}
+design: {{baseline: guest, mode: plain}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +63,18 @@ def answering(tools: Tools, network: Network) -> Iterator[subprocess.Popen[bytes
 
 
 def asking(
-    tools: Tools, network: Network, out: Path, seconds: float, *, linger: float = 1.0, rest: float = PERIOD
+    tools: Tools,
+    network: Network,
+    out: Path,
+    seconds: float,
+    *,
+    linger: float = 1.0,
+    rest: float = PERIOD,
+    most: int | None = None,
 ) -> subprocess.Popen[bytes]:
     times = {"period": PERIOD, "rest": rest, "time": seconds, "tcp-every": TCP_PERIOD, "linger": linger}
     words = [word for name, value in times.items() for word in (f"--{name}", str(round(value * 1e9)))]
+    words += [] if most is None else ["--most", str(most)]
     words = ["ask", "--address", network.seats[0].address, "--port", str(probing.PORT), *words]
     argv = network.hub_command([tools / "nm-probe", *words, "--out", str(out)])
     process = subprocess.Popen(argv, stdout=subprocess.PIPE)
@@ -172,6 +189,44 @@ def test_it_ends_early_with_what_it_has(tools: Tools, network: Network, tmp_path
         client.send_signal(signal.SIGTERM)
         assert client.wait(PATIENCE) == 0
     assert 0 < len(read_probe_log((tmp_path / "log").read_text()).udp) < 1_000_000
+
+
+@pytest.mark.parametrize(("limit", "seconds"), [("1 h", 3600), ("24 h", 86400)])
+def test_it_asks_as_long_as_any_time_limit_of_a_study(
+    tools: Tools, network: Network, tmp_path: Path, limit: str, seconds: float
+) -> None:
+    """It needs no memory for the requests of a day that it has not sent."""
+    text = STUDY.format(limit=limit)
+    (moved,) = load_text(text, "s.yaml", None, seed=1).events
+    assert isinstance(moved, MoveSubject) and moved.longest == seconds
+    probe = probing.Probe(
+        host=LocalHost(),
+        tools=tools,
+        network=network,
+        address=network.seats[0].address,
+        directory=tmp_path,
+    )
+    with answering(tools, network):
+        client = probe.begin(PERIOD, probing.MOST_SECONDS + moved.longest)
+        time.sleep(0.3)
+        (size,) = (
+            int(line.split()[1])
+            for line in Path(f"/proc/{client.process.pid}/status").read_text().splitlines()
+            if line.startswith("VmData:")
+        )
+        log = client.end(early=True)
+    assert log.udp and log.tcp and log.full is None and size < 4096, "KiB"
+
+
+def test_it_ends_when_it_has_no_room_for_more_requests(
+    tools: Tools, network: Network, tmp_path: Path
+) -> None:
+    out = tmp_path / "log"
+    with answering(tools, network):
+        assert asking(tools, network, out, 3600, most=5000).wait(PATIENCE) == 0
+    log = read_probe_log(out.read_text())
+    assert len(log.udp) == 5000 and log.full is not None and log.full > log.udp[-1].sent
+    assert all(t.answers for t in log.udp[-10:]) and log.broken is None
 
 
 def test_a_responder_can_follow_one_that_was_killed(tools: Tools, network: Network) -> None:

@@ -209,6 +209,7 @@ def test_the_log_of_the_probe_is_read() -> None:
     assert [t.sent for t in log.udp] == [1.0, 1.0005] and log.udp[1].answers == ()
     assert log.udp[0].answers == pytest.approx((1.0001,)) and log.tcp[0].answers == (1.0005, 1.0007)
     assert log.broken == 3.0 and [t.step for t in log.udp] == [0.004, 0.0005]
+    assert log.full is None and read_probe_log(f"{text}full 4000000000\n").full == 4.0
     for wrong in ("icmp 0 1 2 3 4 5", "udp 0 1 2 3 4", "udp 0 1 2 3 4 x"):
         with pytest.raises(ValueError):
             read_probe_log(wrong)
@@ -256,9 +257,9 @@ def test_reading_takes_its_part_of_the_bound() -> None:
     """Images that are read in 0.1 s leave 0.2 s of 0.3 s for the rest; a quarter is always left."""
     known = conditions(1e9, 1e9, 5e8, 1e9, fixed=0.0, limit=0.3)
     quick = predict(Method.CRIU_PRECOPY, replace(known, read_speed=Estimate.exactly(1e10)))
-    assert (quick.rounds, quick.downtime.value) == (3, pytest.approx(0.1 + 0.125))
+    assert quick.rounds == 3 and quick.downtime.value == pytest.approx(0.1 + 0.125)
     slow = predict(Method.CRIU_PRECOPY, replace(known, read_speed=Estimate.exactly(1e9)))
-    assert (slow.rounds, slow.downtime.value) == (4, pytest.approx(1 + 0.0625))
+    assert slow.rounds == 4 and slow.downtime.value == pytest.approx(1 + 0.0625)
 
 
 _SIZES = st.floats(1e6, 1e10)

@@ -23,7 +23,7 @@ from nearmetal.report.tables.events.sentences import event_sentences
 from nearmetal.report.text import tight
 from nearmetal.study_file import load_text
 from nearmetal.subjects.events.probing import AT_REST, TCP_EVERY, ProbeResults, results_of
-from nearmetal.subjects.migrate import MIGRATE, SeenMove, guest_rows
+from nearmetal.subjects.migrate import FULL, MIGRATE, SeenMove, guest_rows
 
 STUDY = """\
 name: jobs
@@ -106,6 +106,19 @@ def test_silence_over_tcp_and_delays_are_metrics_without_their_floor() -> None:
     assert rows["tcp_silence"] == pytest.approx((0.3 + TCP_EVERY / 2, TCP_EVERY, TCP_EVERY))
     assert rows["delay"] == pytest.approx((0.1, AT_REST, AT_REST))
     assert rows["unanswered"] == pytest.approx((AT_REST,) * 3), "all answers came"
+
+
+def test_a_client_that_stopped_during_a_move_has_seen_nothing_of_it() -> None:
+    """Its silences would seem to be shorter than they were."""
+    floor = seen(2e-3, 3e-3)
+    cut = replace(move(seen(0.102, 0.303), floor), full=True)
+    rows = {
+        r.metric: r
+        for r in guest_rows(MoveSubject(name="m", facts=MIGRATE), [move(floor, floor), cut], [0.1], floor, {})
+    }
+    for metric in ("silence", "tcp_silence", "delay", "unanswered"):
+        assert rows[metric].values == () and rows[metric].reason == FULL
+    assert rows["total"].values == (0.3, 0.3) and rows["stopped"].values == (0.06, 0.06)
 
 
 def trial(arm: str, block: int, **facts: dict[str, JsonValue]) -> TrialRecord:

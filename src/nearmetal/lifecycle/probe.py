@@ -184,11 +184,14 @@ class ProbeLog:
 
     udp, tcp: the requests by UDP and by TCP, in the order in which they were sent.
     broken: when the TCP connection broke, in seconds of the client's clock; None if it did not.
+    full: when the client stopped, since it had no room for more requests; None if it did not. A silence may
+        then have lasted longer than the log shows.
     """
 
     udp: tuple[ProbeTimes, ...]
     tcp: tuple[ProbeTimes, ...]
     broken: float | None
+    full: float | None = None
 
 
 def read_probe_log(text: str) -> ProbeLog:
@@ -197,16 +200,18 @@ def read_probe_log(text: str) -> ProbeLog:
     Raises ValueError if it is something else.
     """
     found: dict[str, list[ProbeTimes]] = {"udp": [], "tcp": []}
-    broken = None
+    ends: dict[str, float] = {}
     for line in text.splitlines():
         name, *numbers = line.split(" ")
         values = [int(n) for n in numbers]
-        if name == "broken" and len(values) == 1:
-            broken = values[0] / 1e9
+        if name in ("broken", "full") and len(values) == 1:
+            ends[name] = values[0] / 1e9
         elif name in found and len(values) == 6:
             _, sent, first, last, count, step = values
             answers = (first / 1e9, *[last / 1e9] * (count - 1)) if count else ()
             found[name].append(ProbeTimes(sent=sent / 1e9, answers=answers, step=step / 1e9))
         else:
             raise ValueError(f"not a line of a probe: {line[:60]}")
-    return ProbeLog(udp=tuple(found["udp"]), tcp=tuple(found["tcp"]), broken=broken)
+    return ProbeLog(
+        udp=tuple(found["udp"]), tcp=tuple(found["tcp"]), broken=ends.get("broken"), full=ends.get("full")
+    )

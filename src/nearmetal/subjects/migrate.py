@@ -96,6 +96,8 @@ JOB_SECONDS = 1.7
 CHOICE_SECONDS = 2.0
 """Estimated seconds that `method: auto` adds to a move: it samples the memory of the instance."""
 END_SECONDS = 60.0
+FULL = "the client of the probe had no room for more requests before the end of the move"
+"""Why what a client saw of a move is not known."""
 
 
 class Migrate(Subject):
@@ -272,11 +274,11 @@ def _move_guest(trial: Trial, backend: Backend, w: MoveSubject, count: int) -> N
             if seen.udp.doubled or log.broken is not None:
                 what = "two copies of the guest answered" if seen.udp.doubled else ""
                 raise TrialFailedError(what or "a connection to the guest broke")
-            if log.tcp and not log.tcp[-1].answers:
+            if log.full is None and log.tcp and not log.tcp[-1].answers:
                 raise TrialFailedError("the TCP connection to the guest does not continue after the move")
             udp, tcp = without_floor(seen.udp, floor.udp), without_floor(seen.tcp, floor.tcp)
-            moves.append(SeenMove(moved=moved, udp=udp, tcp=tcp))
-            fact = _facts(move.method, moved, seen)
+            moves.append(SeenMove(moved=moved, udp=udp, tcp=tcp, full=log.full is not None))
+            fact = _facts(move.method, moved, seen if log.full is None else None)
             if plan is not None:
                 fact |= plan.record(moved.total, moved.stopped)
                 past.append(plan.compared(moved.total, moved.stopped))
@@ -295,20 +297,34 @@ def _move_guest(trial: Trial, backend: Backend, w: MoveSubject, count: int) -> N
 
 @dataclass(frozen=True, kw_only=True)
 class SeenMove:
-    """A move, and the answers that its client missed by UDP and by TCP, without the floor."""
+    """A move, and the answers that its client missed by UDP and by TCP, without the floor.
+
+    full: whether the client stopped before the end of the move, since it had no room for more requests. What
+        it missed afterwards is not known.
+    """
 
     moved: Moved
     udp: Unanswered
     tcp: Unanswered
+    full: bool = False
 
 
-def _facts(method: Method, moved: Moved, seen: ProbeResults) -> dict[str, JsonValue]:
-    return {
+def _facts(method: Method, moved: Moved, seen: ProbeResults | None) -> dict[str, JsonValue]:
+    """Return the facts of a move.
+
+    seen: None if the client had no room for more requests before the end of the move.
+    """
+    facts: dict[str, JsonValue] = {
         "method": method.value,
         "phases": dict(moved.phases.record()),
         "rounds": moved.rounds,
         "copied": copied_record(moved.copied),
         "ended": True,
+    }
+    if seen is None:
+        return {**facts, "client": FULL}
+    return {
+        **facts,
         "lost_times_period": seen.udp.unanswered,
         "gap": seen.udp.gap,
         "tcp_gap": seen.tcp.gap,
@@ -334,13 +350,16 @@ def guest_rows(
     floor: ProbeResults,
     verified: Mapping[str, JsonValue],
 ) -> list[Row]:
-    """Return the rows of a trial. A metric that is zero in every move gets a failed row.
+    """Return the rows of a trial. A metric that is zero in every move gets a failed row, as do those of the
+    client if it had no room for all requests of a move.
 
     slower: seconds by which the program was behind after each move; None if not known.
     floor: results of the probe without a move. Silences are recorded as no shorter than their resolution.
     verified: what the program has verified afterwards.
     """
     timed = [m.moved for m in moves]
+    # Without its longest silence, a trial would seem to have short ones only.
+    heard = () if any(m.full for m in moves) else moves
     least = floor.udp.rest
     downtimes = reported(m.downtime for m in timed)
     total = with_steps(event_row(w, "total", "s", [m.total for m in timed]), [m.phases for m in timed])
@@ -348,11 +367,11 @@ def guest_rows(
         replace(total, verification=verified),
         _row_of(w, "stopped", [m.stopped for m in timed if m.stopped > 0], "it took less than a microsecond"),
         _row_of(w, "downtime", downtimes, "the mechanism reports none, or less than a millisecond"),
-        event_row(w, "unanswered", "s", [max(m.udp.lost, least) for m in moves]),
-        event_row(w, "silence", "s", [max(m.udp.gap, floor.udp.resolution) for m in moves]),
-        event_row(w, "delay", "s", [max(m.udp.delay, least) for m in moves]),
+        _row_of(w, "unanswered", [max(m.udp.lost, least) for m in heard], FULL),
+        _row_of(w, "silence", [max(m.udp.gap, floor.udp.resolution) for m in heard], FULL),
+        _row_of(w, "delay", [max(m.udp.delay, least) for m in heard], FULL),
         # The answer that ends a silence was waiting, so only its beginning lies between two requests.
-        event_row(w, "tcp_silence", "s", [max(m.tcp.gap, floor.tcp.rest) for m in moves]),
+        _row_of(w, "tcp_silence", [max(m.tcp.gap, floor.tcp.rest) for m in heard], FULL),
         *slowdown_rows(w, slower),
         measured_row(w, "sent", "B", Better.LOWER, float(median(m.sent for m in timed)), "nothing was sent"),
     ]

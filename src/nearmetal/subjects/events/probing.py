@@ -29,6 +29,8 @@ TCP_EVERY = 20e-3
 """Minimum seconds between two requests by TCP."""
 LINGER = 3.0
 MOST_SECONDS = 300.0
+"""Seconds after which a client ends, in addition to the time limit of a move. The client accepts more than a
+day (kernels/probe/ask.c), so that no time limit of a study is too long."""
 READY_SECONDS = 60.0
 
 
