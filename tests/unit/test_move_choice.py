@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from nearmetal.environments import Instance, Unavailable
+from nearmetal.environments import Criu, Instance, Unavailable
 from nearmetal.environments.criu import METHODS
 from nearmetal.environments.native import Native
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.lifecycle import Costs, Estimate, Method, PageSample, Phase, PhaseTimes
+from nearmetal.model.change import replace
+from nearmetal.model.plan import TrialSpec
 from nearmetal.model.study import Arm, Attachment, Design, Environment, Mode, MoveSubject, Placement
-from nearmetal.subjects.events import move_choice
+from nearmetal.node.node import Node
+from nearmetal.node.trial import Trial
+from nearmetal.subjects.events import move_choice, process_moves
 from nearmetal.subjects.events.move_choice import ProcessMethodChooser
+from nearmetal.subjects.events.process_moves import moves_of_processes
 from nearmetal.subjects.events.verified import Restored
 from nearmetal.subjects.migrate import MIGRATE, Migrate
 
@@ -157,3 +163,43 @@ def test_the_time_for_the_choice_is_part_of_the_estimate() -> None:
     ):
         more = seconds(Method.AUTO, attachment, backend) - seconds(fixed, attachment, backend)
         assert more == pytest.approx(2 * 2.0)
+
+
+@pytest.mark.usefixtures("sampled")
+def test_moves_of_earlier_rounds_correct_the_prediction(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each trial makes two moves, which take four times as long as predicted. Three are needed."""
+    placement, w = Placement(name="1x1", instances=1, tasks=1), MoveSubject(name="m", facts=MIGRATE)
+    w = replace(w, method=Method.AUTO, downtime_limit=20.0)
+    arm, other = (
+        Arm(environment=replace(ENVIRONMENT, name=name), placement=placement) for name in ("process", "other")
+    )
+    fields: dict[str, Any] = {f.name: None for f in dataclasses.fields(Node) if f.init}
+    fields |= {"backends": {"native": Planted()}, "machine": SimpleNamespace(host=None), "past_moves": {}}
+    node = Node(**fields)
+    monkeypatch.setattr(process_moves, "find_criu", lambda _: Criu(argv=("criu",), version="4.2.1"))
+    monkeypatch.setattr(process_moves, "refusals_by_method", lambda *_: {Method.CRIU: None})
+
+    def move(trial: Trial, criu: Criu, w: MoveSubject, chooser: ProcessMethodChooser) -> Restored:
+        assert chooser.choose(HERE, tmp_path) is Method.CRIU
+        times = PhaseTimes({Phase.DUMP: 1.0, Phase.RESTORE: 0.9})
+        return Restored(phases=times, pauses=(1.8,), stopped=1.8, size=1, sent=1)
+
+    monkeypatch.setattr(process_moves, "_move", move)
+
+    def stopped(block: int, arm: Arm, *, aa: bool = False) -> list[Any]:
+        """Return the predicted standstill of each move of a trial."""
+        spec = TrialSpec(id=f"{block}.{arm.name}", block=block, position=0, arm=arm.name, aa=aa)
+        trial = Trial(spec=spec, arm=arm, node=node, nodes=(), directory=tmp_path, log=tmp_path)
+        _, facts = moves_of_processes(trial, w, 2)
+        moves = cast(list[Any], facts["moves"])
+        assert all(m["chosen"] == "criu" for m in moves), "the facts record each choice"
+        return [m["stopped"]["predicted"][1] for m in moves]
+
+    first, learned = pytest.approx(0.45), pytest.approx(1.8)
+    assert stopped(1, arm) == [first, first]
+    assert stopped(2, arm) == [first, learned]
+    assert stopped(3, arm) == [learned, learned]
+    assert stopped(3, arm, aa=True) == [learned, learned]
+    assert stopped(3, other) == [first, first], "each arm learns by its own moves"

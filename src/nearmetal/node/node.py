@@ -19,6 +19,7 @@ from ..host.counters.energy import EnergyMeter, energy_domains
 from ..host.counters.files import CounterFiles, node_paths
 from ..host.counters.network_meter import NetworkMeter, open_descriptors
 from ..host.runtime import memory_scratch_directory, outside_directory
+from ..lifecycle import PastMove
 from ..model.environments.image import HOST
 from ..model.plan import nodes_of_block
 from ..model.record import JsonValue
@@ -63,6 +64,9 @@ class Node:
     bases: what virtual machines boot from, by environment.
     energy: meter of the energy; None if it cannot be read.
     real: the machines on which the instances run, if the study names any.
+    instances: the instances that run at present.
+    past_moves: the moves whose method was chosen (`method: auto`) since the node was opened, by arm and
+        workload; see Trial.past_moves().
     """
 
     machine: Machine
@@ -87,6 +91,7 @@ class Node:
     energy: EnergyMeter | None
     real: NodeSet
     instances: Instances = field(default_factory=Instances)
+    past_moves: dict[tuple[str, str], list[PastMove]] = field(default_factory=dict)
 
     def nodes_of(self, place: Placement, block: int) -> tuple[PlacementNode, ...]:
         """Return the nodes of a placement, in the order in which a block uses them.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..environments import Instance, InstanceRequest
 from ..errors import NearmetalError
+from ..lifecycle import PastMove
 from ..model.plan import TrialSpec
 from ..model.record import JsonValue, RankPlace, Row
 from ..model.study import Arm, Workload
@@ -159,6 +160,14 @@ class Trial:
     def takes(self, workload: Workload) -> bool:
         """Return whether the arm runs this workload in this block."""
         return self.arm.environment.takes(workload.name) and workload.name not in self.left_out
+
+    def past_moves(self, workload: Workload) -> list[PastMove]:
+        """Return the list of the moves that a workload of this arm has made since the node was opened, in
+        this round and in earlier ones, which correct the next predictions. Finished moves are appended to it.
+
+        The A/A arm has the list of the baseline, so that both choose alike.
+        """
+        return self.node.past_moves.setdefault((self.arm.name, workload.name), [])
 
     def new_directory(self, name: str) -> Path:
         """Create a directory of this name and a number inside the trial's directory, and return it."""

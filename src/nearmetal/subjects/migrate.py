@@ -24,7 +24,6 @@ from ..host.processes.failure import describe_failure
 from ..lifecycle import (
     Method,
     NotConvergedError,
-    PastMove,
     Unanswered,
     without_floor,
 )
@@ -106,6 +105,11 @@ class Migrate(Subject):
     A guest is started once and moved back and forth. An instance moved by CRIU or DMTCP is started again for
     each move. A program in the instance writes to its memory and verifies it. The trial fails if a page is
     wrong, if the program does not continue, or if two copies of the instance answer.
+
+    `method: auto` chooses for each move by a prediction that the earlier moves of its arm and workload in the
+    run correct (Trial.past_moves()), so the choice may change between rounds: their values then come from
+    different methods, and the interval contains that difference. The facts of each move record its method,
+    the reason and the prediction. A resumed run, and each further machine, starts without earlier moves.
     """
 
     facts = (MIGRATE,)
@@ -241,7 +245,7 @@ def _move_guest(trial: Trial, backend: Backend, w: MoveSubject, count: int) -> N
         moves: list[SeenMove] = []
         slower: list[float | None] = []
         facts: list[JsonValue] = []
-        past: list[PastMove] = []
+        past = trial.past_moves(w)
         endless, works = "", w.load is not Load.IDLE
         for number in range(count):
             now = node.instances[first.label]

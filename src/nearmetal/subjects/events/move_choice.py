@@ -1,5 +1,5 @@
 """Chooses the method of each move of a trial (`method: auto`) by predictions, which are corrected by the
-trial's earlier moves."""
+earlier moves of its arm and workload in the run."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class ProcessMethodChooser:
     backend: their backend.
     refusals: for each method of the backend, why it cannot be used; None if it can.
     limit: allowed downtime in seconds.
-    past: the moves that learn() has recorded.
+    past: the earlier moves that correct predictions; learn() adds the latest.
     latest: the choice for the latest move; None before the first one.
     """
 

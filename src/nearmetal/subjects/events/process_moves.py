@@ -80,6 +80,7 @@ def _chooser(trial: Trial, criu: Criu, w: MoveSubject) -> ProcessMethodChooser:
         backend=backend,
         refusals=refusals_by_method(w, environment, backend, criu),
         limit=w.most_downtime,
+        past=trial.past_moves(w),
     )
 
 
