@@ -20,6 +20,9 @@ probe: CPU time of the probe's client and responder while answers come.
 
 Both sides run once in each round, in random order, each with its own guest or process. Ratios are nearmetal /
 by hand, pair by pair, with the exact signed-rank interval, which is finite from six rounds on.
+
+A limit of a ratio is met if the whole interval is within it, missed if the whole interval is beyond it, and
+otherwise undecided: more rounds decide it. The exit status is 1 if a limit is missed.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -50,6 +54,7 @@ from nearmetal.host import LocalHost
 from nearmetal.host.facts.provenance import cpu_summary, provenance
 from nearmetal.lifecycle import Candidate, Estimate, Method, PastMove, allowed_rest, choose
 from nearmetal.model.environments.guest import MIB
+from nearmetal.model.result import Interval
 from nearmetal.node.criu import find_criu
 from nearmetal.node.machine import Machine, prepare_machine
 from nearmetal.node.progress import NullProgress
@@ -65,6 +70,34 @@ LOADS = (
     FULL_SPEED,
 )
 TIMES_BEST, CELLS, COVERAGE = 1.25, 0.8, 0.9
+MOST_RATIO, MOST_CONTAINER = 1.1, 1.3
+
+
+class Outcome(StrEnum):
+    """Whether a limit holds."""
+
+    MET = "met"
+    UNDECIDED = "undecided"
+    MISSED = "missed"
+
+    @classmethod
+    def of(cls, inside: bool) -> Outcome:
+        return cls.MET if inside else cls.MISSED
+
+    @classmethod
+    def of_interval(cls, found: Interval, limit: float) -> Outcome:
+        """Return whether an interval is within a limit, beyond it, or contains it."""
+        if found.high <= limit:
+            return cls.MET
+        return cls.MISSED if found.low > limit else cls.UNDECIDED
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A limit, named by what it is about, and whether it holds."""
+
+    name: str
+    outcome: Outcome
 
 
 @dataclass(kw_only=True)
@@ -139,24 +172,31 @@ def main() -> int:
     machine = prepare_machine(LocalHost(), NullProgress())
     print(machine_line(machine))
     print(f"{asked.rounds} rounds, load average {os.getloadavg()[0]:.1f}", flush=True)
-    within: list[bool] = []
+    limits: list[Judged] = []
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp")))
         parts = set(asked.parts)
         if "probe" in parts:
             shares = guest_moves.probe_cost(machine.tools, directory, 3.0 if asked.quick else 10.0)
             words = " and ".join(f"{100 * share:.2f} %" for share in shares)
-            print(
-                f"client and responder of the probe at rest: {words} of a core  limit 1 %",
-                flush=True,
-            )
-            within.append(max(shares) < 0.01)
+            name, outcome = "client and responder of the probe at rest", Outcome.of(max(shares) < 0.01)
+            print(f"{name}: {words} of a core  limit 1 %: {outcome}", flush=True)
+            limits.append(Judged(name, outcome))
         if parts & {"idle", "dirty", "auto"}:
             ground = stack.enter_context(guest_moves.ground(machine.tools, directory))
-            within += guests(ground, parts, asked)
+            limits += guests(ground, parts, asked)
         if parts & {"process", "lazy", "container"}:
-            within += processes(machine.tools, parts, asked.rounds)
-    return 0 if all(within) else 1
+            limits += processes(machine.tools, parts, asked.rounds)
+    return exit_status(limits)
+
+
+def exit_status(limits: Sequence[Judged]) -> int:
+    """Print which limits are undecided or missed. Return 1 if any is missed, or if there is none, else 0."""
+    for outcome in Outcome:
+        names = "; ".join(one.name for one in limits if one.outcome is outcome)
+        count = sum(one.outcome is outcome for one in limits)
+        print(f"{outcome}: {count}" + (f" ({names})" if count and outcome is not Outcome.MET else ""))
+    return 0 if limits and all(one.outcome is not Outcome.MISSED for one in limits) else 1
 
 
 def arguments() -> argparse.Namespace:
@@ -187,25 +227,25 @@ def qemu_version(machine: Machine) -> str:
     return f"{said.partition('version ')[2].split()[0]} ({accelerated} device)"
 
 
-def guests(ground: guest_moves.Ground, parts: Iterable[str], asked: argparse.Namespace) -> list[bool]:
-    within: list[bool] = []
+def guests(ground: guest_moves.Ground, parts: Iterable[str], asked: argparse.Namespace) -> list[Judged]:
+    limits: list[Judged] = []
     if "idle" in parts:
-        within += paired_guests(ground, IDLE, Method.PRECOPY, LIMIT, asked.rounds, 0.1)
+        limits += paired_guests(ground, IDLE, Method.PRECOPY, LIMIT, asked.rounds, 0.1)
     if "dirty" in parts:
         method = chosen(ground, FULL_SPEED, BOUND)
         print(f"{FULL_SPEED.name}: auto chooses {method} for {1e3 * BOUND:.0f} ms", flush=True)
         rest = allowed_rest(BOUND, QEMU.costs)
-        within += paired_guests(ground, FULL_SPEED, method, rest, asked.rounds, 0.15)
+        limits += paired_guests(ground, FULL_SPEED, method, rest, asked.rounds, 0.15)
     if "auto" in parts:
         loads = [LOADS[i] for i in asked.loads]
-        within += auto(ground, loads, asked.auto_rounds, asked.seconds, asked.log)
-    return within
+        limits += auto(ground, loads, asked.auto_rounds, asked.seconds, asked.log)
+    return limits
 
 
 def paired_guests(
     ground: guest_moves.Ground, load: Load, method: Method, limit: float, rounds: int, most: float
-) -> list[bool]:
-    """Print a guest's moves by both sides, and return whether they are within the limits.
+) -> list[Judged]:
+    """Print a guest's moves by both sides, and return their limits.
 
     limit: downtime limit in seconds.
     most: maximum gap in seconds.
@@ -221,51 +261,56 @@ def paired_guests(
     )
     own, hand = found["nearmetal"], found["by hand"]
     floors = [m.floor for m in (*own, *hand)]
+    name = f"guest, {load.name}, {method}"
     print(
-        f"guest, {load.name}, {method}: floor of the probe {1e3 * median(floors):.1f} ms, "
+        f"{name}: floor of the probe {1e3 * median(floors):.1f} ms, "
         f"known to {1e3 * median(m.known for m in own):g} ms"
     )
-    return report(own, hand, most=most, least=median(m.known for m in own))
+    return report(name, own, hand, most=most, least=median(m.known for m in own))
 
 
 def report(
+    what: str,
     own: Sequence[GuestMove | ProcessMove],
     hand: Sequence[GuestMove | ProcessMove],
     *,
     most: float,
     least: float = 0.0,
-) -> list[bool]:
-    """Print totals and gaps of both sides with their ratios, and return whether they are within the limits.
+) -> list[Judged]:
+    """Print totals and gaps of both sides with their ratios, and return their limits.
 
     A gap must be below its limit only if that of the move by hand is.
+    what: name of the moves.
     most: maximum gap in seconds.
     least: resolution of a gap in seconds.
     """
-    within = []
+    limits = []
     for name in ("total", "gap"):
         pair = [[getattr(m, name) for m in side] for side in (own, hand)]
         found = ratio(*pair)
         line = f"  {name:<6}{median(pair[0]):8.3f} s, by hand {median(pair[1]):8.3f} s, ratio {shown(found)}"
-        line += "  limit 1.1"
-        within.append(found.low <= 1.1)
+        outcome = Outcome.of_interval(found, MOST_RATIO)
+        line += f"  limit {MOST_RATIO:g}: {outcome}"
+        limits.append(Judged(f"{what}: ratio of the {name}", outcome))
         if name == "gap":
-            line += f"; below {most:g} s" + (f", known to {1e3 * least:g} ms" if least else "")
-            within.append(median(pair[0]) < most or median(pair[1]) >= most)
+            short = Outcome.of(median(pair[0]) < most or median(pair[1]) >= most)
+            line += f"; below {most:g} s: {short}" + (f", known to {1e3 * least:g} ms" if least else "")
+            limits.append(Judged(f"{what}: median gap", short))
         print(line, flush=True)
     names = dict.fromkeys(name for m in own for name in m.phases)
     parts = [f"{name} {median(m.phases.get(name, 0.0) for m in own):.3f}" for name in names]
     print(f"  phases {', '.join(parts)} s", flush=True)
-    return within
+    return limits
 
 
-def processes(tools: Tools, parts: Iterable[str], rounds: int) -> list[bool]:
-    criu, within = criu_moves.require_criu(), []
+def processes(tools: Tools, parts: Iterable[str], rounds: int) -> list[Judged]:
+    criu, limits = criu_moves.require_criu(), list[Judged]()
     plain: Callable[[], ProcessMove] = partial(criu_moves.by_nearmetal, tools, criu, "native", Method.CRIU)
     if "process" in parts:
         hand: Callable[[], ProcessMove] = partial(criu_moves.process_by_hand, tools, criu, Method.CRIU)
         found = interleaved({"nearmetal": plain, "by hand": hand}, rounds)
-        print("process of 256 MiB, criu")
-        within += report(found["nearmetal"], found["by hand"], most=0.51)
+        print(name := "process of 256 MiB, criu")
+        limits += report(name, found["nearmetal"], found["by hand"], most=0.51)
     if "lazy" in parts:
         lazy = Method.CRIU_LAZY
         with criu_moves.large_pipes():
@@ -276,8 +321,8 @@ def processes(tools: Tools, parts: Iterable[str], rounds: int) -> list[bool]:
                 },
                 rounds,
             )
-        print("process of 256 MiB, criu-lazy")
-        within += report(found["nearmetal"], found["by hand"], most=0.15)
+        print(name := "process of 256 MiB, criu-lazy")
+        limits += report(name, found["nearmetal"], found["by hand"], most=0.15)
     if "container" in parts:
         found = interleaved(
             {
@@ -287,13 +332,14 @@ def processes(tools: Tools, parts: Iterable[str], rounds: int) -> list[bool]:
             },
             rounds,
         )
-        print("container of 256 MiB, runc, criu")
+        print(name := "container of 256 MiB, runc, criu")
         own, bare = found["nearmetal"], found["process"]
-        within += report(own, found["by hand"], most=float("inf"))
+        limits += report(name, own, found["by hand"], most=float("inf"))
         gaps = ratio([m.gap for m in own], [m.gap for m in bare])
-        print(f"  gap, container / process {shown(gaps)}  limit 1.3")
-        within.append(gaps.low <= 1.3)
-    return within
+        outcome = Outcome.of_interval(gaps, MOST_CONTAINER)
+        print(f"  gap, container / process {shown(gaps)}  limit {MOST_CONTAINER:g}: {outcome}")
+        limits.append(Judged(f"{name}: gap / that of the process", outcome))
+    return limits
 
 
 def chosen(ground: guest_moves.Ground, load: Load, bound: float) -> Method:
@@ -318,8 +364,8 @@ def decide(expected: Predictions, bound: float) -> Method:
 
 def auto(
     ground: guest_moves.Ground, loads: Sequence[Load], rounds: int, seconds: float, log: Path | None
-) -> list[bool]:
-    """Print how `auto` compares with the best method, and return whether it is within the limits.
+) -> list[Judged]:
+    """Print how `auto` compares with the best method, and return its limits.
 
     seconds: time after which no further cell is started.
     """
@@ -343,20 +389,27 @@ def auto(
     for text in failed:
         print(f"  FAILED: {text}")
     whole = [key for key, by_method in found.items() if len(by_method) == len(QEMU.moves_by) + 1]
+    left_out = [f"{load}, {1e3 * bound:.0f} ms" for load, bound in found if (load, bound) not in whole]
+    for text in left_out:
+        print(f"  NOT JUDGED: {text}: every move of a method failed, or the time was over")
     good = [judged(name, bound, found[name, bound]) for name, bound in whole]
     if not good:
-        return [False]
+        return [Judged("auto: a cell to judge", Outcome.MISSED)]
     share = sum(good) / len(good)
+    outcome = Outcome.of(share >= CELLS)
     print(
-        f"auto within {TIMES_BEST:g} times the best in {sum(good)} of {len(good)} cells  limit {CELLS:.0%}; "
-        f"{len(experience.totals)} moves in {time.monotonic() - begin:.0f} s"
+        f"auto within {TIMES_BEST:g} times the best in {sum(good)} of {len(good)} cells  limit {CELLS:.0%}: "
+        f"{outcome}; {len(experience.totals)} moves in {time.monotonic() - begin:.0f} s"
     )
-    within = [share >= CELLS, not failed]
+    limits = [Judged("auto: cells", outcome), Judged("auto: no failed move", Outcome.of(not failed))]
     for what, inside in (("total", experience.totals), ("standstill", experience.standstills)):
-        covered = sum(inside) / len(inside)
-        print(f"predicted interval of the {what} holds in {sum(inside)} of {len(inside)}  limit 90 %")
-        within.append(covered >= COVERAGE)
-    return within
+        outcome = Outcome.of(sum(inside) / len(inside) >= COVERAGE)
+        print(
+            f"predicted interval of the {what} holds in {sum(inside)} of {len(inside)}  "
+            f"limit {COVERAGE:.0%}: {outcome}"
+        )
+        limits.append(Judged(f"auto: predicted {what}", outcome))
+    return limits
 
 
 def auto_move(

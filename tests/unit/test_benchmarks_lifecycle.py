@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from benchmarks.guest_moves import GuestMove
-from benchmarks.lifecycle import AutoMove, Experience, decide, judged
+from benchmarks.lifecycle import AutoMove, Experience, Judged, Outcome, decide, exit_status, judged, report
 
 from nearmetal.lifecycle import Conditions, Estimate, Method, predict
 from nearmetal.subjects.events.move_choice import Predictions
@@ -59,3 +59,35 @@ def test_intervals_are_those_that_were_predicted_before_the_move() -> None:
     assert (experience.totals, experience.standstills) == ([True, False], [True, True])
     assert [p.total for p in experience.past] == [0.15, 0.5]
     assert decide(expected, 0.2) is Method.OFFLINE and decide(expected, 0.1) is Method.POSTCOPY
+
+
+@pytest.mark.parametrize(
+    ("times", "outcome"),
+    [
+        ((1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.03, 0.97), Outcome.MET),
+        ((1.0, 1.2, 0.9, 1.3, 1.0, 1.25, 1.05, 1.1), Outcome.UNDECIDED),
+        ((1.3, 1.31, 1.29, 1.32, 1.28, 1.3, 1.33, 1.27), Outcome.MISSED),
+        ((1.3, 1.3), Outcome.UNDECIDED),  # no interval is finite with two rounds
+    ],
+)
+def test_a_ratio_is_met_only_if_its_whole_interval_is(
+    times: tuple[float, ...], outcome: Outcome, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = [GuestMove(total=t, gap=t, floor=0.01, known=0.0045, stopped=t) for t in times]
+    hand = [GuestMove(total=1.0, gap=1.0, floor=0.01, known=0.0045, stopped=1.0)] * len(times)
+    limits = report("idle", own, hand, most=10.0)
+    assert [(one.name, one.outcome) for one in limits] == [
+        ("idle: ratio of the total", outcome),
+        ("idle: ratio of the gap", outcome),
+        ("idle: median gap", Outcome.MET),
+    ]
+    assert exit_status(limits) == (outcome is Outcome.MISSED)
+    printed = capsys.readouterr().out
+    assert f"limit 1.1: {outcome}" in printed
+    if outcome is not Outcome.MET:
+        assert f"{outcome}: 2 (idle: ratio of the total; idle: ratio of the gap)" in printed
+
+
+def test_what_compared_nothing_has_met_no_limit() -> None:
+    assert exit_status([]) == 1
+    assert exit_status([Judged("a", Outcome.MET), Judged("b", Outcome.MISSED)]) == 1
