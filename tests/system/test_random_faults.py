@@ -1,7 +1,7 @@
 """Checkpoints with a random fault at a random time, until 300 faults have hit. None may end wrongly.
 
-A fault misses if it comes before or after the move, or finds nothing that it could kill. Its checkpoint is judged
-too, and another fault of its kind is drawn.
+A fault misses if it comes before or after the move, or finds nothing that it could kill. Its checkpoint is
+judged too, and another fault of its kind is drawn.
 
 Wrong is: two copies of the program at any time, a program that runs nowhere without an error that says so, an
 error that says the opposite of what is seen from outside, or anything left, after `nearmetal clean` where the
@@ -123,8 +123,8 @@ def cut_link(case: Case) -> int:
 
 
 def kill_copy(case: Case) -> int:
-    """The copy of the images from one side to the other: the tool's own child, without a label. It takes a few
-    milliseconds, which a fault at a random time has never met: this one waits for the next copy."""
+    """The copy of the images from one side to the other: the tool's own child, without a label. It takes a
+    few milliseconds, which a fault at a random time has never met: this one waits for the next copy."""
     children = " ".join(path.read_text() for path in Path("/proc/self/task").glob("*/children"))
     found = []
     for pid in map(int, children.split()):
@@ -259,8 +259,8 @@ def fault(kind: str, rng: Random, criu: Criu, directory: Path) -> Fault:
 def faults(
     rng: Random, make: Callable[[str], Fault], hits: int = HITS, most: int = MOST
 ) -> Iterator[tuple[str, Fault]]:
-    """Make faults until `hits` of them have hit, and yield each with its kind. Each kind is wanted equally often,
-    in random order; one that misses is drawn again after the others.
+    """Make faults until `hits` of them have hit, and yield each with its kind. Each kind is wanted equally
+    often, in random order; one that misses is drawn again after the others.
 
     most: most faults that are made.
     """
