@@ -7,7 +7,7 @@ import os
 import shutil
 import struct
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -48,6 +48,7 @@ from nearmetal.environments.external.domains import LibvirtDomain, XenDomain
 from nearmetal.environments.external.dumping import fields_of
 from nearmetal.errors import RunError, UnavailableError, UsageError
 from nearmetal.host import Completed, LocalHost
+from nearmetal.host.mounts import private_tmpfs
 from nearmetal.host.pages import regions
 from nearmetal.host.ssh import SshHost
 from nearmetal.lifecycle import Costs, Estimate, Method
@@ -436,6 +437,29 @@ def test_room_is_asked_for_where_the_images_will_be(tmp_path: Path) -> None:
     assert "--to" in refused.value.remedy
 
 
+def test_room_is_needed_for_files_in_memory_and_not_for_memory_that_is_fetched_later() -> None:
+    facts = Facts(memory=100, files=7)
+    assert facts.image_bytes([Method.CRIU]) == facts.image_bytes([Method.CRIU_LAZY, Method.CRIU]) == 107
+    assert facts.image_bytes([Method.CRIU_LAZY]) == 7
+
+
+def test_files_in_a_tmpfs_of_a_container_are_part_of_its_checkpoint() -> None:
+    """A tmpfs that this process sees too is none of its own, nor is one that another mount hides."""
+    assert private_tmpfs(OWN) == private_tmpfs(1 << 30) == 0
+    mount, write = "mount -t tmpfs -o size=16m none /mnt", "head -c 1M /dev/zero >/mnt"
+    words = f"{mount} && {write}/hidden && {mount} && {write}/a && {write}/b && echo ready && read end"
+    argv = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", words]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdin is not None
+        if process.stdout.readline() != b"ready\n":
+            pytest.skip("no user namespaces here")
+        try:
+            assert private_tmpfs(process.pid) == 2 << 20
+            assert find_external(HOST, f"pid:{process.pid}").inspect(HOST).files == 2 << 20
+        finally:
+            process.stdin.close()
+
+
 SMAPS = """\
 00400000-00500000 r-xp 00000000 fe:00 42   /usr/bin/program
 Size:               1024 kB
@@ -475,33 +499,63 @@ def test_damaged_lines_about_earlier_moves_are_left_out(
     assert [move.total for move in past_moves()] == [2.0]
 
 
-@pytest.mark.parametrize("where", ["directory", "host"])
-def test_the_speed_of_a_destination_is_measured_once_for_all_methods(
-    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each further measurement would find half the speed of the one before."""
+@pytest.fixture
+def unmeasured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[float]:
+    """A machine on which nothing is measured for a plan: the speeds that would be measured, each half of the
+    one before."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     speeds = iter([1e9, 5e8, 2.5e8, 1e8])
     monkeypatch.setattr(plans, "_write_speed", lambda _: next(speeds))
     monkeypatch.setattr(plans, "_ssh_speed", lambda _: next(speeds))
     monkeypatch.setattr(plans, "_criu", lambda _: CRIU)
-    monkeypatch.setattr(plans, "_require_remote_room", lambda *_: None)
     monkeypatch.setattr(plans, "_require_like", lambda *_: ())
-    target = Target.parse(str(tmp_path) if where == "directory" else "elsewhere")
-    remote = None if where == "directory" else cast(SshHost, SimpleNamespace(name="elsewhere"))
-    methods = (Method.CRIU, Method.CRIU_PAGESERVER, Method.CRIU_PRECOPY)
+    return speeds
+
+
+def process_of(facts: Facts, way: DestinationKind, methods: tuple[Method, ...]) -> External:
     costs = Costs(fixed=Estimate.exactly(0.2), setup=Estimate.exactly(0.0))
     process = SimpleNamespace(
         name="pid:4711",
         checkpoints_by=methods,
-        moves_by={target.way: methods},
+        moves_by={way: methods},
         require_programs=lambda *_: None,
-        inspect=lambda _: Facts(memory=10**8),
+        inspect=lambda _: facts,
         costs=lambda _: costs,
     )
-    plan = plans.planned(HOST, cast(External, process), target, plans.How(), plans.MIGRATE, remote)
+    return cast(External, process)
+
+
+ELSEWHERE = cast(SshHost, SimpleNamespace(name="elsewhere"))
+
+
+@pytest.mark.usefixtures("unmeasured")
+@pytest.mark.parametrize(
+    ("method", "needed"), [(Method.CRIU_LAZY, 7), (Method.CRIU, 107), (Method.AUTO, 107)]
+)
+def test_a_plan_asks_for_the_room_that_its_methods_need(
+    method: Method, needed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(plans, "require_room", lambda _, size: asked.append(size))
+    monkeypatch.setattr(plans, "_require_remote_room", lambda _, size: asked.append(size))
+    process = process_of(Facts(memory=100, files=7), DestinationKind.HOST, (Method.CRIU, Method.CRIU_LAZY))
+    target = Target(way=DestinationKind.HOST, text="elsewhere")
+    plans.planned(HOST, process, target, plans.MoveOptions(method=method), plans.MIGRATE, ELSEWHERE)
+    assert asked == [needed, needed]
+
+
+@pytest.mark.parametrize("where", ["directory", "host"])
+def test_the_speed_of_a_destination_is_measured_once_for_all_methods(
+    where: str, unmeasured: Iterator[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "_require_remote_room", lambda *_: None)
+    target = Target.parse(str(tmp_path) if where == "directory" else "elsewhere")
+    remote = None if where == "directory" else ELSEWHERE
+    methods = (Method.CRIU, Method.CRIU_PAGESERVER, Method.CRIU_PRECOPY)
+    process = process_of(Facts(memory=10**8), target.way, methods)
+    plan = plans.planned(HOST, process, target, plans.MoveOptions(), plans.MIGRATE, remote)
     files, server, precopy = plan.methods
-    assert next(speeds) == 5e8
+    assert next(unmeasured) == 5e8
     assert files.downtime == server.downtime and files.downtime.value == pytest.approx(0.2 + 0.4)
     # The dirty rate is not known, so nothing is certain about pre-copy.
     assert "the dirty rate is not known" in plan.notes[0] and not precopy.converges

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +56,27 @@ def own_mounts(root: Path = Path("/")) -> list[Mount]:
     Raises OSError.
     """
     return parse_mounts((root / "proc/self/mountinfo").read_text(errors="surrogateescape"))
+
+
+def private_tmpfs(pid: int) -> int:
+    """Return the bytes in all tmpfs file systems that a process sees and this process does not, such as
+    /dev/shm of a container. They exist in memory only, so a checkpoint must contain their files.
+
+    Returns 0 if the process has ended or cannot be read.
+    """
+    total = 0
+    with contextlib.suppress(OSError):
+        shared, place = {mount.device for mount in own_mounts()}, Path("/proc") / str(pid)
+        found = parse_mounts((place / "mountinfo").read_text(errors="surrogateescape"))
+        for mount in {m.device: m for m in found if m.kind == "tmpfs" and m.device not in shared}.values():
+            with contextlib.suppress(OSError):
+                point = place / "root" / mount.point.lstrip("/")
+                device = point.stat().st_dev
+                # Another mount may hide it.
+                if mount.device == f"{os.major(device)}:{os.minor(device)}":
+                    used = os.statvfs(point)
+                    total += (used.f_blocks - used.f_bfree) * used.f_frsize
+    return total
 
 
 def unescape(text: str) -> str:

@@ -197,12 +197,13 @@ def planned(
     free = None
     findings: tuple[HostCheck, ...] = ()
     if action == CHECKPOINT or not isinstance(external, Moves):
+        room = facts.image_bytes(able)
         if remote is not None:
             external.require_programs(remote, work)
-            _require_remote_room(remote, facts.memory)
+            _require_remote_room(remote, room)
             findings = _require_like(host, external, remote, facts)
         at = Path(target.text) if target.way is DestinationKind.DIRECTORY else how.images or user_state()
-        free = require_room(at, facts.memory)
+        free = require_room(at, room)
     seen, notes = _dirtying(facts, able)
     # Measured once: from two measurements of one speed, noise could choose the method.
     needs_speed = action == CHECKPOINT or any(external.costs(m).bandwidth is None for m in able)
@@ -370,15 +371,15 @@ def _ssh_speed(remote: SshHost) -> float:
     return PROBED / (time.monotonic() - begin)
 
 
-def _require_remote_room(remote: SshHost, memory: int) -> None:
+def _require_remote_room(remote: SshHost, size: int) -> None:
     where = str(Path(REMOTE).parent)
     done = remote.run(["df", "--output=avail", "--block-size=1", where], timeout=SECONDS)
     words = done.stdout.split()
     if not done.ok or not words or not words[-1].isdigit():
         raise UnavailableError(f"{remote.name}: {done.failure()}", remedy=f"ssh {remote.name} df {where}")
-    if int(words[-1]) < memory:
+    if int(words[-1]) < size:
         raise UnavailableError(
-            f"the images need up to {memory >> 20} MiB, and {int(words[-1]) >> 20} MiB are free",
+            f"the images need up to {size >> 20} MiB, and {int(words[-1]) >> 20} MiB are free",
             where=f"{remote.name}:{where}",
             remedy="make room there",
         )

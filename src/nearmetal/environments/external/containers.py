@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from ...errors import RunError, UnavailableError, UsageError
 from ...host import Completed, Host, cgroups
+from ...host.mounts import private_tmpfs
 from ...host.pages import own_memory
 from ...host.processes.labelled import tree
 from ...host.processes.running import await_true
@@ -74,8 +75,9 @@ class _Container(MovedByImages, ABC):
         work.criu(host)
 
     def inspect(self, host: Host) -> Facts:
-        processes = tree(self._pid(host))
-        return Facts(memory=own_memory(processes), processes=tuple(processes))
+        first = self._pid(host)
+        processes = tree(first)
+        return Facts(memory=own_memory(processes), processes=tuple(processes), files=private_tmpfs(first))
 
     def costs(self, method: Method) -> Costs:
         return CONTAINER_COSTS

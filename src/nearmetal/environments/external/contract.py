@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -46,11 +46,19 @@ class Facts:
     memory: size of its memory in bytes, which is the most that a checkpoint can contain.
     processes: PIDs of the processes whose memory can be sampled; empty if they are not on this machine.
     guest: size of a guest's memory in bytes; None for an instance that is not a guest.
+    files: bytes of files that exist only in its memory, such as those in /dev/shm of a container. A
+        checkpoint contains them too.
     """
 
     memory: int
     processes: tuple[int, ...] = ()
     guest: int | None = None
+    files: int = 0
+
+    def image_bytes(self, methods: Iterable[Method]) -> int:
+        """Return the most bytes of images on a disk, by any of some methods. Methods that fetch the memory
+        later write none of it."""
+        return self.files + (0 if all(method.fetches_later for method in methods) else self.memory)
 
 
 class DestinationKind(StrEnum):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ...errors import RunError, UsageError
 from ...host import Host
+from ...host.mounts import private_tmpfs
 from ...host.pages import own_memory
 from ...host.processes.failure import TIMED_OUT
 from ...host.processes.labelled import ancestors, tree
@@ -62,7 +63,7 @@ class ProcessTree(DumpedByCriu):
         memory = own_memory(processes)
         if not memory:
             raise UsageError(f"process {self.pid} belongs to the kernel", remedy="a PID of: ps -e")
-        return Facts(memory=memory, processes=tuple(processes))
+        return Facts(memory=memory, processes=tuple(processes), files=private_tmpfs(self.pid))
 
     def costs(self, method: Method) -> Costs:
         return PROCESS_COSTS

@@ -35,17 +35,17 @@ _REWRITTEN = ("criu", "stats-restore")
 """Files that every restore overwrites."""
 _DESCRIPTIONS = (MANIFEST, f".{MANIFEST}", BEGUN, HANDED_OVER)
 _MORE = 64 << 20
-"""Space in bytes that a checkpoint needs apart from the memory: for logs, page tables and devices."""
+"""Space in bytes that a checkpoint needs apart from memory and files: for logs, page tables and devices."""
 
 
-def require_room(directory: Path, memory: int) -> int:
+def require_room(directory: Path, size: int) -> int:
     """Check that the file system of a directory has room for a checkpoint, and return its free bytes.
 
-    memory: size of the instance's memory in bytes.
+    size: bytes of the images, without logs, page tables and devices.
     Raises UnavailableError if there is not enough room.
     """
     at = next(p for p in (directory, *directory.absolute().parents) if p.exists())
-    free, needed = shutil.disk_usage(at).free, memory + _MORE
+    free, needed = shutil.disk_usage(at).free, size + _MORE
     if free < needed:
         raise UnavailableError(
             f"a checkpoint needs up to {needed >> 20} MiB, and {free >> 20} MiB are free",
