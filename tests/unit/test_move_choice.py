@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,6 +23,7 @@ from nearmetal.model.plan import TrialSpec
 from nearmetal.model.study import Arm, Attachment, Design, Environment, Mode, MoveSubject, Placement
 from nearmetal.node.node import Node
 from nearmetal.node.trial import Trial
+from nearmetal.subjects import migrate
 from nearmetal.subjects.events import move_choice, process_moves
 from nearmetal.subjects.events.move_choice import ProcessMethodChooser
 from nearmetal.subjects.events.process_moves import moves_of_processes
@@ -203,3 +205,43 @@ def test_moves_of_earlier_rounds_correct_the_prediction(
     assert stopped(3, arm) == [learned, learned]
     assert stopped(3, arm, aa=True) == [learned, learned]
     assert stopped(3, other) == [first, first], "each arm learns by its own moves"
+
+
+def test_moves_of_guests_of_earlier_rounds_correct_the_prediction(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each choice sees the moves of the trials before. A move ends here as soon as its method is chosen."""
+    seen: list[int] = []
+
+    def chosen(backend: Any, environment: Any, now: Any, w: Any, past: list[Any]) -> None:
+        seen.append(len(past))
+        past.append(object())
+        raise RunError("chosen")
+
+    network = SimpleNamespace(seats=(SimpleNamespace(address="10.0.0.1"),) * 2)
+    guest, running = SimpleNamespace(label="guest"), SimpleNamespace(udp=None, tcp=None)
+    for name, fake in (
+        ("build_networks", lambda *_: nullcontext((network,))),
+        ("seated_request", lambda *_, **__: guest),
+        ("with_memory", lambda request, _: request),
+        ("program_inside", lambda *_: nullcontext()),
+        ("Probe", lambda **_: SimpleNamespace(floor=lambda: running)),
+        ("choose_for_guest", chosen),
+    ):
+        monkeypatch.setattr(migrate, name, fake)
+    monkeypatch.setattr(Trial, "start", lambda *_: nullcontext(guest))
+    fields: dict[str, Any] = {f.name: None for f in dataclasses.fields(Node) if f.init}
+    fields |= {"machine": SimpleNamespace(host=None), "past_moves": {}, "instances": {"guest": guest}}
+    fields |= {"arms": {}, "software": {"debian-kernel": SimpleNamespace(tools=Path("/tools"))}}
+    node = Node(**fields)
+    environment = Environment(name="guest", backend="qemu", image="debian-kernel")
+    arm = Arm(environment=environment, placement=Placement(name="1x1", instances=1, tasks=1))
+    node = dataclasses.replace(node, label="nearmetal-x", arms={arm.name: arm})
+    w = MoveSubject(name="m", facts=MIGRATE, method=Method.AUTO)
+    for block in (1, 2):
+        spec = TrialSpec(id=f"{block}.guest", block=block, position=0, arm=arm.name, aa=False)
+        (directory := tmp_path / str(block)).mkdir()
+        trial = Trial(spec=spec, arm=arm, node=node, nodes=(), directory=directory, log=directory)
+        with pytest.raises(RunError, match="chosen"):
+            migrate._move_guest(trial, get_backend("qemu"), w, 2)
+    assert seen == [0, 1]
