@@ -137,7 +137,7 @@ def test_quantities_of_any_subject_can_be_swept() -> None:
     events = tuple(Paused(name=f"e-{n}", facts=facts, pause=n / 1000) for n in (10, 20))
     (found,) = sweeps(replace(study(), workloads=events))
     assert (found.keys, found.at) == (("pause",), {"e-10": (0.01,), "e-20": (0.02,)})
-    assert at_text(found.axis("pause"), 0.02) == "20 ms"
+    assert at_text(found.axes["pause"], 0.02) == "20 ms"
 
 
 def test_a_curve_for_each_metric_over_each_key_with_every_environment_once() -> None:

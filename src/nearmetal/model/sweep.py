@@ -51,6 +51,10 @@ class Axis:
         return math.inf if self.unlimited is not None and value == self.unlimited[0] else float(value)
 
 
+_Numbers = Mapping[str, tuple[float, Axis]]
+"""Numbers of a workload, and what they mean, by key."""
+
+
 def _axes_of(event: EventSubject) -> dict[str, Axis]:
     """Return the axes that its own quantities may have, by name of the field."""
     own = own_keys(type(event))
@@ -68,20 +72,15 @@ class Sweep:
     name: the parts between hyphens that the names of all workloads share; without shared parts, the name of
         the kernel, application or event. If another sweep has this name, the name of the first workload.
     keys: names of the numbers in which the workloads differ.
+    axes: what the values of each key mean.
     at: by name of a workload, its values of `keys`, in this order; see Axis.at().
     """
 
     name: str
     workloads: tuple[Workload, ...]
     keys: tuple[str, ...]
+    axes: Mapping[str, Axis]
     at: Mapping[str, tuple[float, ...]]
-
-    def axis(self, key: str) -> Axis:
-        """Return what the values of one of the keys mean."""
-        first = self.workloads[0]
-        if isinstance(first, EventSubject):
-            return _axes_of(first)[key]
-        return Axis(unit=BASE[Dimension.SIZE] if key in _SIZES else "")
 
     @property
     def least(self) -> int:
@@ -117,7 +116,7 @@ def sweeps(study: Study) -> tuple[Sweep, ...]:
     Workloads whose parameters differ in a value that is not above zero belong to different sweeps, because
     the value has no place on a logarithmic axis.
     """
-    families: dict[tuple[str, frozenset[str]], list[tuple[Workload, Mapping[str, float]]]] = {}
+    families: dict[tuple[str, frozenset[str]], list[tuple[Workload, _Numbers]]] = {}
     for w in study.workloads:
         rest, numbers = _numbers(w)
         if numbers:
@@ -129,25 +128,30 @@ def sweeps(study: Study) -> tuple[Sweep, ...]:
         name = _shared_name(workloads)
         if any(s.name == name for s in found):
             name = workloads[0].name
-        at = {w.name: tuple(numbers[k] for k in keys) for w, numbers in family}
-        sweep = Sweep(name=name, workloads=workloads, keys=keys, at=at)
+        at = {w.name: tuple(numbers[k][0] for k in keys) for w, numbers in family}
+        axes = {k: family[0][1][k][1] for k in keys}
+        sweep = Sweep(name=name, workloads=workloads, keys=keys, axes=axes, at=at)
         # Reports describe how moves went at each point, even without a curve.
         if keys and (sweep.curved or workloads[0].event):
             found.append(sweep)
     return tuple(found)
 
 
-def _numbers(w: Workload) -> tuple[str, Mapping[str, float]]:
+def _numbers(w: Workload) -> tuple[str, _Numbers]:
     """Return a text that identifies a workload except for its name and its numbers, and the numbers by key.
     The numbers are empty for workloads that cannot be part of a sweep."""
     match w:
         case EventSubject():
             axes = _axes_of(w)
-            own = {key: axis.at(v) for key, axis in axes.items() if (v := getattr(w, key)) is not None}
+            own = {
+                key: (axis.at(v), axis) for key, axis in axes.items() if (v := getattr(w, key)) is not None
+            }
             return repr(replace(w, name="", **dict.fromkeys(axes))), own
         case KernelWorkload() | ApplicationWorkload():
-            own = {k: float(v) for k, v in w.params.items() if type(v) in (int, float) and float(v) > 0}
-            others = {k: v for k, v in sorted(w.params.items()) if k not in own}
+            sizes = dict.fromkeys(_SIZES, Axis(unit=BASE[Dimension.SIZE]))
+            numeric = {k: v for k, v in w.params.items() if type(v) in (int, float) and float(v) > 0}
+            others = {k: v for k, v in sorted(w.params.items()) if k not in numeric}
+            own = {k: (float(v), sizes.get(k, Axis())) for k, v in numeric.items()}
             return repr(replace(w, name="", params=others)), own
         case _:
             return "", {}

@@ -147,7 +147,7 @@ def _swept(lines: Sequence[SweptMetric]) -> LinesFigure:
     name, metric = one_line(first.sweep.name), one_line(first.metric)
     over = title(first.key)
     names = _short_names([side for line in lines for side in line.points])
-    text: Callable[[float], str] = partial(at_text, first.sweep.axis(first.key))
+    text: Callable[[float], str] = partial(at_text, first.sweep.axes[first.key])
     return LinesFigure(
         name=f"curve-{first.sweep.name}-{first.metric}-{first.key}",
         title=f"{name}: {metric} over {over}",

@@ -37,7 +37,7 @@ def at_text(axis: Axis, at: float) -> str:
 def held(sweep: Sweep, workload: str, but: str) -> str:
     """Return the values that a workload of a sweep has for all keys except `but`, as text."""
     pairs = zip(sweep.keys, sweep.at[workload], strict=True)
-    return ", ".join(f"{title(k)} {at_text(sweep.axis(k), v)}" for k, v in pairs if k != but)
+    return ", ".join(f"{title(k)} {at_text(sweep.axes[k], v)}" for k, v in pairs if k != but)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ class ConvergenceLine:
         number = self.sweep.keys.index(self.key)
         well = [p for p in self.points if p.alone == p.moves]
         badly = [p for p in self.points if p.alone < p.moves]
-        what, axis = title(self.key), self.sweep.axis(self.key)
+        what, axis = title(self.key), self.sweep.axes[self.key]
 
         def text(p: ConvergencePoint) -> str:
             return f"{what} {at_text(axis, p.at[number])}"
@@ -234,7 +234,7 @@ def _curve_json(line: SweptMetric) -> JsonValue:
         "metric": line.metric,
         "unit": line.unit,
         "over": line.key,
-        "over_unit": line.sweep.axis(line.key).unit,
+        "over_unit": line.sweep.axes[line.key].unit,
         "held": line.held,
         "n": min(c.n for c in line.cells),
         "points": points,
