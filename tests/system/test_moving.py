@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,11 @@ from tests.patience import until
 from tests.system.moving_case import MEMORY, ROOT, Program, criu, program, state
 from tests.system.test_quick import left_behind, nearmetal
 
+from nearmetal.api.moves import moving
 from nearmetal.api.moves.locks import only_one
+from nearmetal.environments.external import Saved, write_saved
 from nearmetal.environments.qemu.qmp import Monitor
+from nearmetal.errors import RunError
 
 pytestmark = pytest.mark.apart
 QEMU = pytest.mark.skipif(
@@ -258,8 +262,9 @@ class Guest:
         words = ["qemu-system-x86_64", "-nodefaults", "-display", "none", "-machine", "pc", "-m", str(memory)]
         words += ["-accel", "tcg,tb-size=32", "-drive", boot, "-serial", f"file:{self.serial}"]
         words += ["-qmp", f"unix:{self.qmp},server=on,wait=off", *more]
+        self.directory = directory
         env = os.environ | {"PATH": f"{directory / 'bin'}:{os.environ['PATH']}"}  # of its commands too
-        self.process = subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(words, env=env, cwd=directory, stderr=subprocess.DEVNULL)
         until(lambda: self.qmp.is_socket(), "the socket")
 
     @property
@@ -396,6 +401,50 @@ def test_a_guest_whose_file_is_not_whole_goes_on(guests: list[Guest], tmp_path: 
     assert "it continues at its source: guest.state was not written whole" in done.stderr
     guests[0].goes_on()
     assert not list((tmp_path / "i").glob("*.state"))
+
+
+@QEMU
+def test_a_guest_whose_checkpoint_is_killed_comes_back_from_its_directory(
+    guests: list[Guest], tmp_path: Path
+) -> None:
+    source, target = guests
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "cat").write_text(
+        "#!/bin/sh\n: >reached\nwhile [ ! -e go ]; do sleep 0.05; done\nexec /bin/cat \"$@\"\n"
+    )
+    (tmp_path / "bin" / "cat").chmod(0o755)
+    words = [NEARMETAL, "checkpoint", "./a", "--to", "i"]
+    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE) as tool:
+        until((source.directory / "reached").exists, "the copy")
+        tool.kill()
+    early = nearmetal("restore", "i", "--into", "qmp:b", cwd=tmp_path)
+    assert early.returncode == 2 and "no complete checkpoint" in early.stderr
+    (source.directory / "go").touch()
+    until((tmp_path / "i" / "guest.state").exists, "the whole file")
+    asked = nearmetal("checkpoint", "./a", "--to", "j", cwd=tmp_path)
+    assert asked.returncode == 2 and "after a checkpoint: restore its directory, or cont here" in asked.stderr
+    done = nearmetal("restore", "i", "--into", "qmp:b", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    target.goes_on()
+
+
+@QEMU
+def test_a_guest_whose_files_could_not_be_described_comes_back_as_it_is_said(
+    guests: list[Guest], tmp_path: Path
+) -> None:
+    mistaken = tmp_path / "i" / ".nearmetal-checkpoint.json"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(RunError) as refused:
+        patch.setattr(moving, "write_saved", partial(_without_room, mistaken))
+        moving.checkpoint(f"qmp:{guests[0].qmp}", tmp_path / "i", moving.How())
+    assert "nearmetal restore" in refused.value.remedy
+    done = nearmetal("restore", "i", "--into", "qmp:b", cwd=tmp_path)  # the disk is still full
+    assert done.returncode == 0, done.stderr
+    guests[1].goes_on()
+
+
+def _without_room(at: Path, directory: Path, saved: Saved) -> int:
+    at.mkdir()
+    return write_saved(directory, saved)
 
 
 @QEMU

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import struct
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -338,6 +339,51 @@ def test_a_file_that_libvirt_has_completed_is_whole(tmp_path: Path) -> None:
     for magic, found in ((b"LibvirtQemudPart", None), (b"LibvirtQemudSave", saved)):
         (tmp_path / "guest.state").write_bytes(magic + b"x" * 8)
         assert read_interrupted(tmp_path) == found
+
+
+@pytest.mark.parametrize("name", ["qmp:/run/vm", "xl:vm"])
+def test_a_state_that_has_its_name_is_whole(tmp_path: Path, name: str) -> None:
+    """It gets its name when it is complete."""
+    saved = Saved(name=name, method=Method.OFFLINE)
+    write_begun(tmp_path, saved)
+    (tmp_path / ".guest.state").write_bytes(b"x" * 99)
+    assert read_interrupted(tmp_path) is None
+    (tmp_path / ".guest.state").rename(tmp_path / "guest.state")
+    assert read_interrupted(tmp_path) == saved
+
+
+def test_an_interrupted_checkpoint_is_restored_only_if_its_instance_has_ended(tmp_path: Path) -> None:
+    state = ("runc", "state", "web")
+    programs = {"runc": "/usr/bin/runc", "virsh": "/usr/bin/virsh", "xl": "/usr/sbin/xl"}
+    table = "Name     ID   Mem VCPUs\tState\tTime(s)\nvm        3   128     1     ---s--       2.1\n"
+
+    def states(instance: External, argv: tuple[str, ...], *answers: str | Completed) -> list[str]:
+        hosts = [FakeHost(commands={argv: answer}, programs=programs) for answer in answers]
+        return [instance.remaining_state(host) for host in hosts]
+
+    web, vm = RuncContainer(container="web"), LibvirtDomain(domain="vm")
+    told = [json.dumps({"status": status}) for status in ("running", "paused", "stopped")]
+    gone = failed("container does not exist")
+    assert states(web, state, *told, gone) == ["is running", "is paused", "", ""]
+    with pytest.raises(RunError, match="the state of runc:web is not known"):
+        states(web, state, failed("permission denied"))
+    domstate = (*VIRSH, "domstate", "vm")
+    gone = failed("error: failed to get domain 'vm'")
+    assert states(vm, domstate, "paused\n", "shut off\n", gone) == ["is paused", "", ""]
+    with pytest.raises(RunError, match="the state of libvirt:vm is not known"):
+        states(vm, domstate, failed("error: Failed to connect socket"))
+    listed = ("xl", "list", "vm")
+    assert states(XenDomain(domain="vm"), listed, table, failed("invalid domain identifier")) == [
+        "exists: xl list shows ---s--",
+        "",
+    ]
+    assert find_external(FakeHost(), f"pid:{OWN}").remaining_state(HOST) == "still runs"
+    assert find_external(FakeHost(), f"qmp:{tmp_path}/none").remaining_state(HOST) == ""
+    with socket.socket(socket.AF_UNIX) as busy:
+        busy.bind(str(tmp_path / "busy"))
+        busy.listen()
+        with pytest.raises(RunError, match=r"is not known: .* it does not greet within"):
+            find_external(FakeHost(), f"qmp:{tmp_path}/busy").remaining_state(HOST)
 
 
 def test_images_of_a_command_that_was_killed_are_whole_if_criu_had_ended(tmp_path: Path) -> None:

@@ -400,6 +400,18 @@ def test_a_domain_of_the_users_own_is_saved_restored_and_moved(place: Place, oth
     assert place.states() == {}
 
 
+def test_a_file_of_a_domain_has_its_name_only_when_xl_has_ended_well(place: Place, other: Work) -> None:
+    xl = place.directory / "bin" / "xl"
+    real = xl.resolve()
+    xl.unlink()
+    xl.write_text(f'#!/bin/sh\n{real} "$@" || exit\n[ "$1" != save ] || exit 1\n')
+    xl.chmod(0o755)
+    with pytest.raises(RunError, match="was not saved"):
+        OWN.checkpoint(Dom0(), replace(other, time_limit=60.0), place.directory, Method.OFFLINE)
+    assert (place.directory / ".guest.state").stat().st_size > 0
+    assert not (place.directory / "guest.state").exists()
+
+
 @pytest.mark.parametrize(
     ("fault", "why"), [("slow", "the time limit of 0.5 s is over"), ("suspend", "guest did not suspend")]
 )

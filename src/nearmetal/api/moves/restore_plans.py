@@ -3,6 +3,7 @@ changed."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -63,8 +64,7 @@ class RestorePlan:
 def read(host: Host, directory: Path, into: str | None, *, complete: bool) -> tuple[Saved, External]:
     """Return the description of the checkpoint in a directory, and the instance that a restore makes of it.
 
-    A checkpoint whose command was killed is accepted if CRIU had written all images and the instance does not
-    run.
+    A checkpoint whose command was killed is accepted if all images were written and the instance has ended.
 
     into: name of the restored instance; None for the name that it had.
     complete: whether to write the description that such a killed command did not write.
@@ -77,7 +77,8 @@ def read(host: Host, directory: Path, into: str | None, *, complete: bool) -> tu
     if interrupted is not None:
         _require_ended(host, directory, interrupted)
         if complete:
-            write_saved(directory, interrupted)
+            with contextlib.suppress(RunError):  # on a full disk the images can still be restored
+                write_saved(directory, interrupted)
         saved = replace(interrupted, size=sizes_of(directory))
     else:
         saved = read_saved(directory)
@@ -91,14 +92,12 @@ def read(host: Host, directory: Path, into: str | None, *, complete: bool) -> tu
 
 
 def _require_ended(host: Host, directory: Path, saved: Saved) -> None:
-    try:
-        named(saved.name).inspect(host)
-    except UsageError:
-        return
-    raise UsageError(
-        f"the checkpoint in {directory} was interrupted, and {saved.name} still runs",
-        remedy="checkpoint it again, to a new directory",
-    )
+    state = named(saved.name).remaining_state(host)
+    if state:
+        raise UsageError(
+            f"the checkpoint in {directory} was interrupted, and {saved.name} {state}",
+            remedy="checkpoint it again, to a new directory; or end it, then restore",
+        )
 
 
 def planned_restore(host: Host, directory: Path, saved: Saved, external: External) -> RestorePlan:

@@ -32,6 +32,8 @@ from .dumping import (
 from .surroundings import HostCheck, checked
 
 _SAID = "lxc-checkpoint.log"
+_NO_CONTAINER = "does not exist"
+"""Part of runc's message about a container that it does not know."""
 _ENDS_SECONDS, _LOOK_AGAIN = 3.0, 0.05
 _QUIETLY = ("sh", "-c", 'exec "$@" >>"$0" 2>&1')
 """Command prefix, followed by a file and a command. The output of the command goes to the file: a daemon that
@@ -155,6 +157,16 @@ class RuncContainer(_Container, DumpedByCriu):
             *("--tcp-established", "--ext-unix-sk", "--shell-job", "--file-locks"),
         ]
 
+    def remaining_state(self, host: Host) -> str:
+        require_program(host, "runc", "runc")
+        done = host.run(["runc", "state", self.container], timeout=ASK_SECONDS)
+        if not done.ok:
+            if _NO_CONTAINER in done.stderr:
+                return ""
+            raise RunError(f"the state of {self.name} is not known: {done.failure()}", remedy="runc list")
+        status = json.loads(done.stdout)["status"]
+        return "" if status == "stopped" else f"is {status}"
+
     def _pid(self, host: Host) -> int:
         state = self._state(host)
         if state["status"] != "running":
@@ -246,6 +258,10 @@ class LxcContainer(_Container):
     def _named(self) -> list[str]:
         directory, _, name = self.container.rpartition("/")
         return ["--name", name, *(["--lxcpath", directory] if directory else [])]
+
+    def remaining_state(self, host: Host) -> str:
+        require_program(host, "lxc-info", "lxc")
+        return "" if self._running(host) is None else "still runs"
 
     def _pid(self, host: Host) -> int:
         require_program(host, "lxc-info", "lxc")

@@ -188,6 +188,13 @@ class External(Protocol):
         Raises UsageError if it does not exist or does not run, UnavailableError if a program is missing.
         """
 
+    def remaining_state(self, host: Host) -> str:
+        """Return the state of the instance on a host as part of a message, such as 'still runs' or 'is
+        paused'; '' if it has ended there, so that it may be restored.
+
+        Raises UnavailableError if a program is missing, RunError if the state cannot be read.
+        """
+
     def costs(self, method: Method) -> Costs: ...
 
     def needs(self, host: Host) -> Mapping[str, str]:

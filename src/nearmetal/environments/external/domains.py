@@ -20,7 +20,7 @@ from ...host.runtime import scratch_directory
 from ...lifecycle import Costs, Estimate, Method
 from ..contract import Unavailable
 from ..libvirt.daemon import ask as ask_libvirt
-from ..libvirt.daemon import find_virsh_message, usual_uri
+from ..libvirt.daemon import find_virsh_message, is_gone, usual_uri
 from ..libvirt.migrate import MOVE_OPTIONS
 from ..xen.migrate import LAST_SECONDS
 from ..xen.xl import find_xl_message
@@ -42,6 +42,8 @@ from .surroundings import HostCheck
 
 _MEMORY, _STATE = 2, 4
 """Columns of `xl list`."""
+_ENDED = ("shut off", "crashed")
+"""States of domains of libvirt that have ended."""
 _CPU_MODE = re.compile(r"<cpu mode='(?:host-passthrough|maximum)'")
 """Part of a domain's XML if its vCPUs have the features of the machine's processor."""
 _DOMAIN_COSTS = Costs(fixed=Estimate(0.02, 0.2, 3.0), setup=Estimate(0.05, 0.5, 5.0))
@@ -135,6 +137,15 @@ class LibvirtDomain(_Domain):
         processes = (int(pid),) if isinstance(pid, bytes) and pid.strip().isdigit() else ()
         return Facts(memory=memory, processes=processes, guest=memory)
 
+    def remaining_state(self, host: Host) -> str:
+        require_program(host, "virsh", "libvirt-clients")
+        done = self._ask(host, "domstate", self.domain)
+        if not done.ok and not is_gone(done.stderr):
+            why = done.failure(find_virsh_message)
+            raise RunError(f"the state of {self.name} is not known: {why}", remedy="virsh list --all")
+        state = done.stdout.strip()
+        return "" if not done.ok or state in _ENDED else f"is {state}"
+
     def require_target(self, host: Host, target: Target) -> None:
         """See contract.Moves. If the vCPUs of the domain have the features of this machine's processor, check
         that the processor of the destination has them too. libvirt does not check this.
@@ -221,6 +232,14 @@ class LibvirtDomain(_Domain):
         return os.environ.get("LIBVIRT_DEFAULT_URI") or usual_uri(host)
 
 
+def require_xl(host: Host) -> None:
+    """Raises UnavailableError if a host has no xl."""
+    if host.which("xl") is None:
+        raise UnavailableError(
+            f"xl is not installed on {host.name}", remedy="boot Xen, and apt-get install xen-utils"
+        )
+
+
 def uri_of(target: Target) -> str:
     """Return the URI of libvirt's system daemon at a destination. A destination may already be a URI."""
     return target.text if "://" in target.text else f"qemu+ssh://{target.text}/system"
@@ -241,27 +260,28 @@ class XenDomain(_Domain):
         return Unavailable(reason="xl migrate has no limit on its bandwidth", remedy="leave --bandwidth out")
 
     def require_programs(self, host: Host, work: Work) -> None:
-        if host.which("xl") is None:
-            raise UnavailableError(
-                f"xl is not installed on {host.name}", remedy="boot Xen, and apt-get install xen-utils"
-            )
+        require_xl(host)
 
     def inspect(self, host: Host) -> Facts:
-        if host.which("xl") is None:
-            raise UnavailableError("xl is not installed", remedy="boot Xen, and apt-get install xen-utils")
+        require_xl(host)
         found = self._listed(host, self.domain)
         if not found:
             raise UsageError(f"Xen has no domain {self.domain}", remedy="xl list")
         return Facts(memory=int(found[_MEMORY]) << 20)
 
+    def remaining_state(self, host: Host) -> str:
+        require_xl(host)
+        found = self._listed(host, self.domain)
+        return f"exists: xl list shows {found[_STATE]}" if found else ""
+
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
         more = ["-c"] if work.keep_running else []
-        writes = f"dd bs=1M of={shlex.quote(str(images / STATE))}"
+        part, whole = shlex.quote(str(images / f".{STATE}")), shlex.quote(str(images / STATE))
 
         def argv(receiver: list[str]) -> list[str]:
             save = shlex.join(["xl", "save", *more, self.domain, "/proc/self/fd/3"])
-            line = f"trap '' PIPE; umask 077; {save} 3>&1 >&2 | {shlex.join(receiver)} {writes}"
-            return ["bash", "-o", "pipefail", "-c", line]
+            line = f"trap '' PIPE; umask 077; {save} 3>&1 >&2 | {shlex.join(receiver)} dd bs=1M of={part}"
+            return ["bash", "-o", "pipefail", "-c", f"{line} && mv {part} {whole}"]
 
         self._followed(host, work, argv, "not saved")
 

@@ -48,10 +48,13 @@ _OF_HOST = ("host-", "max-")
 """Prefixes of QEMU's CPU types that have the features of the machine's processor."""
 _REMEDIES = {
     "left": "query-status at its destination, and cont if it is paused there; never continue it here",
+    "saved": "after a move: query-status at its destination, and cont if it is paused there; never continue "
+    "it here; after a checkpoint: restore its directory, or cont here",
     "paused": "cont there, unless it was paused on purpose",
     "inmigrate": "a running guest; a waiting QEMU is a destination: --to, or restore --into",
 }
-"""What to do about a guest that does not run, by its status; left: it may run elsewhere."""
+"""What to do about a guest that does not run, by its status; left: it may run elsewhere; saved: its QEMU does
+not know whether it was moved or written to a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,12 +116,24 @@ class QemuProcess:
                 remedy="wait until query-migrate there says completed, failed or cancelled",
             )
         if not runs:
-            left = switched or status == "postmigrate"
+            why = "left" if switched else "saved" if status == "postmigrate" else status
             raise UsageError(
-                f"the guest {'has left this QEMU' if left else 'does not run'}: {status}",
+                f"the guest {'has left this QEMU' if why in ('left', 'saved') else 'does not run'}: {status}",
                 where=where,
-                remedy=_REMEDIES["left"] if left else _REMEDIES.get(status, _REMEDIES["inmigrate"]),
+                remedy=_REMEDIES.get(why, _REMEDIES["inmigrate"]),
             )
+
+    def remaining_state(self, host: Host) -> str:
+        """See contract.External. A QEMU that has saved its guest to a file stays in `postmigrate`."""
+        if has_ended(self.socket):
+            return ""
+        try:
+            require_qmp(self.socket)
+            with Monitor(self.socket) as monitor:
+                status = str(monitor.ask("query-status")["status"])
+        except NearmetalError as e:
+            raise RunError(f"the state of {self.name} is not known: {e.what}", remedy=e.remedy) from e
+        return "" if status in ("postmigrate", "inmigrate") else f"is {status}"
 
     def costs(self, method: Method) -> Costs:
         return COSTS

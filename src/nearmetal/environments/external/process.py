@@ -65,6 +65,9 @@ class ProcessTree(DumpedByCriu):
             raise UsageError(f"process {self.pid} belongs to the kernel", remedy="a PID of: ps -e")
         return Facts(memory=memory, processes=tuple(processes), files=private_tmpfs(self.pid))
 
+    def remaining_state(self, host: Host) -> str:
+        return "" if _ended(str(self.pid)) else "still runs"
+
     def costs(self, method: Method) -> Costs:
         return PROCESS_COSTS
 

@@ -86,8 +86,8 @@ def _refuses(path: Path) -> bool:
         probe.setblocking(False)  # or the connection waits for a QEMU that hangs
         try:
             probe.connect(str(path))
-        except BlockingIOError:
-            return False  # others wait for it
+        except (BlockingIOError, PermissionError):
+            return False  # others wait for it, or it belongs to another user
         except OSError:
             return True
     return False

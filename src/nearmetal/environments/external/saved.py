@@ -29,8 +29,9 @@ _INVENTORY = "inventory.img"
 """The image that CRIU writes last. CRIU ends the instance only after it."""
 STATE = "guest.state"
 """Name of the file with the state of a guest."""
-_LIBVIRT_WHOLE = b"LibvirtQemudSave"
-"""Beginning of a file that libvirt has completed; before, it is LibvirtQemudPart."""
+_LIBVIRT_PART = b"LibvirtQemudPart"
+"""Beginning of a file that libvirt has not completed; then it is LibvirtQemudSave. The states of other guests
+get the name STATE only when they are complete."""
 _REWRITTEN = ("criu", "stats-restore")
 """Files that every restore overwrites."""
 _DESCRIPTIONS = (MANIFEST, f".{MANIFEST}", BEGUN, HANDED_OVER)
@@ -166,8 +167,7 @@ def read_saved(directory: Path) -> Saved:
 
 
 def read_interrupted(directory: Path) -> Saved | None:
-    """Return the description of a checkpoint during which nearmetal was killed, if CRIU or libvirt had
-    completed the images.
+    """Return the description of a checkpoint during which nearmetal was killed, if its images were completed.
 
     None if there is no such checkpoint, or its images do not contain the whole memory. The instance may still
     run.
@@ -176,9 +176,12 @@ def read_interrupted(directory: Path) -> Saved | None:
         return None
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RunError):
         saved, _ = _read(directory / BEGUN)
-        if not (directory / _INVENTORY).exists():
+        if not saved.method.by_criu:
             with (directory / STATE).open("rb") as file:
-                return saved if file.read(len(_LIBVIRT_WHOLE)) == _LIBVIRT_WHOLE else None
+                begin = file.read(len(_LIBVIRT_PART))
+            return saved if len(begin) == len(_LIBVIRT_PART) and begin != _LIBVIRT_PART else None
+        if not (directory / _INVENTORY).exists():
+            return None
         check_images(directory)
         # Without pagemaps, the memory is at a page server. Lazy pages are still at the source.
         maps = [read_pagemap(file.read_bytes()) for file in directory.glob("pagemap-*.img")]

@@ -95,6 +95,11 @@ def has_failed(output: str) -> bool:
     return _ERROR.search(output) is not None
 
 
+def is_gone(output: str) -> bool:
+    """Return whether virsh's standard error says that a domain no longer exists."""
+    return any(words in output for words in _GONE)
+
+
 def find_virsh_message(output: str) -> str:
     """Return the reason why virsh failed, from its output.
 
@@ -293,7 +298,7 @@ def destroy(host: Host, uri: str, name: str) -> None:
     Raises RunError.
     """
     done = ask(host, uri, "destroy", name)
-    if not done.ok and not any(words in done.stderr for words in _GONE):
+    if not done.ok and not is_gone(done.stderr):
         raise RunError(
             f"guest {name} cannot be destroyed: {done.failure(find_virsh_message)}", remedy="nearmetal clean"
         )
