@@ -410,7 +410,7 @@ def test_a_guest_whose_checkpoint_is_killed_comes_back_from_its_directory(
     source, target = guests
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "cat").write_text(
-        "#!/bin/sh\n: >reached\nwhile [ ! -e go ]; do sleep 0.05; done\nexec /bin/cat \"$@\"\n"
+        '#!/bin/sh\n: >reached\nwhile [ ! -e go ]; do sleep 0.05; done\nexec /bin/cat "$@"\n'
     )
     (tmp_path / "bin" / "cat").chmod(0o755)
     words = [NEARMETAL, "checkpoint", "./a", "--to", "i"]

@@ -8,6 +8,8 @@ LOSES = (
     "loses the instance if the connection breaks, or either side fails, while memory is still to be fetched"
 )
 """What methods do whose instance goes on before its memory has arrived (Method.fetches_later)."""
+_WITH_TOOL = "if nearmetal is killed or twice interrupted then"
+"""Further risk of CRIU_LAZY, whose memory is sent by programs that end with nearmetal."""
 
 
 class Method(StrEnum):
@@ -63,4 +65,5 @@ class Method(StrEnum):
     def risk(self) -> str:
         """What users must know before they choose the method, as a sentence; empty if there is no such
         risk."""
-        return f"{self} {LOSES}" if self.fetches_later else ""
+        with_tool = f"; also {_WITH_TOOL}" if self is Method.CRIU_LAZY else ""
+        return f"{self} {LOSES}{with_tool}" if self.fetches_later else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,8 @@ from ...environments.external import (
 from ...errors import NearmetalError, RunError
 from ...host import Host
 from ...lifecycle import Method
-from .hosts import RemoteImages
+from ...model.change import replace
+from .hosts import RemoteImages, reason_of
 
 
 def described(host: Host, external: External, method: Method) -> Saved:
@@ -30,31 +32,61 @@ def described(host: Host, external: External, method: Method) -> Saved:
     return Saved(name=external.name, method=method, own=external.needs(host), machine=machine)
 
 
-def write(host: Host, external: External, work: Work, saved: Saved, images: Path) -> None:
-    """Write an instance to a new directory.
+def write(host: Host, external: External, work: Work, saved: Saved, images: Path) -> float:
+    """Write an instance to a new directory. Returns the monotonic time at which the last dump began. Until
+    then the instance runs.
 
     If that fails, the images are removed, unless they are complete or the instance has ended.
     """
+    frozen = time.monotonic()
+
+    def round_written(directory: Path) -> None:
+        nonlocal frozen
+        work.round_written(directory)
+        frozen = time.monotonic()
+
     try:
         with removed_if_failed(host, external, images):
-            write_begun(images, saved)
-            external.checkpoint(host, work, images.absolute(), saved.method)
+            begin_checkpoint(images, saved)
+            noting = replace(work, round_written=round_written)
+            external.checkpoint(host, noting, images.absolute(), saved.method)
     except WrittenError as e:
         write_saved(images, saved)
         raise written(e, images) from e
-    except KeyboardInterrupt as e:
-        raise stopped_dump(host, external, images) from e
+    except (KeyboardInterrupt, OSError) as e:
+        raise stopped_dump(host, external, images, why=e) from e
+    return frozen
+
+
+def begin_checkpoint(images: Path, saved: Saved) -> None:
+    """Write the description of a checkpoint that begins. Raises RunError if it cannot be written."""
+    try:
+        write_begun(images, saved)
+    except OSError as e:
+        raise RunError(
+            f"no checkpoint of {saved.name}, which continues: {e.strerror}",
+            where=str(images),
+            remedy="a directory with room that can be written to",
+        ) from e
 
 
 def written(error: WrittenError, images: Path, there: RemoteImages | None = None) -> RunError:
     return RunError(error.what, where=str(images), remedy=f"when it has ended: {again(images, there)}")
 
 
-def stopped_dump(host: Host, external: External, images: Path, there: RemoteImages | None = None) -> RunError:
-    """Return the error of a dump that Ctrl-C has interrupted."""
+def stopped_dump(
+    host: Host,
+    external: External,
+    images: Path,
+    there: RemoteImages | None = None,
+    *,
+    why: KeyboardInterrupt | OSError,
+) -> RunError:
+    """Return the error of a dump that Ctrl-C or an error of the file system has ended."""
+    reason = reason_of(why)
     if runs(host, external):
-        return RunError(f"interrupted; {external.name} continues")
-    what = f"interrupted; {external.name} does not run"
+        return RunError(f"{reason}; {external.name} continues")
+    what = f"{reason}; {external.name} does not run"
     return RunError(what, where=str(images), remedy=again(images, there))
 
 

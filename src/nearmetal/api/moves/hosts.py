@@ -4,11 +4,12 @@ In this module, `there` is the other machine, and `here` is this one."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,12 +27,27 @@ from ...host.ssh import SshHost
 from .plans import ASK_SECONDS, REMOTE, SECONDS
 
 _DIES_WITH_TOOL = ("setpriv", "--pdeathsig", "KILL", "--")
+_KILL_NOTED = 'p=$(cat "$f") && tr "\\0" " " <"/proc/$p/cmdline" | grep -q -F -- "$0" && kill "$p"'
+"""Shell command that kills the process whose PID is in the file $f, if its command line contains $0. The PID
+may belong to another program by now."""
 _READY = b"\0"
 """Byte that a program of CRIU writes to the descriptor of --status-fd when it is ready."""
 _LONGEST = 86_400.0
 """Time limit for sending all memory of an instance, in seconds. A lost connection ends the wait earlier."""
+_MARGIN = 60.0
+"""Seconds that a page server may live beyond the time limit of the dump. Without a connection nothing else
+ends it."""
 _LOOK_AGAIN = 0.01
 """Seconds between two looks at the output of a program that starts."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why a step of a move has ended, for a message: the text of an error, or 'interrupted'."""
+    if isinstance(error, NearmetalError):
+        return error.what
+    if isinstance(error, OSError):
+        return ": ".join(filter(None, (str(error.filename or ""), error.strerror or str(error))))
+    return str(error) or "interrupted"
 
 
 @dataclass(kw_only=True)
@@ -41,6 +57,7 @@ class RemoteImages:
     host: this machine.
     remote: the other machine.
     bandwidth: largest number of bytes per second; None for no limit.
+    time_limit: time limit of the dump and of the copy, in seconds.
     end: monotonic seconds at which copying is given up.
     kept: whether the directory must stay, because memory of the instance is nowhere else.
     """
@@ -49,6 +66,7 @@ class RemoteImages:
     remote: SshHost
     path: Path
     bandwidth: float | None
+    time_limit: float
     end: float
     kept: bool = False
     _sent: list[str] = field(default_factory=list)
@@ -93,7 +111,7 @@ class RemoteImages:
         """Start CRIU's page server on the other machine, and return a port of this machine that is forwarded
         to it. Raises RunError."""
         there = self.path / criu_of.PAGE_SERVER_LOG
-        self._start([*criu.argv, "page-server"], there, log)
+        self._start([*criu.argv, "page-server"], there, log, self.time_limit + _MARGIN)
         find = ["sed", "-n", "s/.*Using \\([0-9]*\\) port.*/\\1/p", str(there)]
         port = self.remote.run(find, timeout=ASK_SECONDS).stdout.strip()
         if not port.isdigit():
@@ -105,18 +123,19 @@ class RemoteImages:
         return it. Raises RunError."""
         back = self.remote.forward_from(port)
         argv = [*criu.argv, "lazy-pages", "--page-server", "--port", str(back)]
-        return self._start(argv, self.path / criu_of.LAZY_LOG, log)
+        return self._start(argv, self.path / criu_of.LAZY_LOG, log, _LONGEST)
 
-    def _start(self, argv: Sequence[str], there: Path, log: Path) -> Process:
+    def _start(self, argv: Sequence[str], there: Path, log: Path, limit: float) -> Process:
         """Start a program of CRIU on the other machine, and wait until it is ready. Raises RunError if it
         ends before, or is not ready in time.
 
         there: path of its log on the other machine.
         log: file on this machine for its output.
+        limit: time limit of the program in seconds.
         """
         note = there.with_suffix(".pid")
         # If the connection is lost, only timeout(1) ends the program.
-        words = ["sh", "-c", NOTED, str(note), "timeout", "--kill-after=1", f"{_LONGEST:g}", *argv]
+        words = ["sh", "-c", NOTED, str(note), "timeout", "--kill-after=1", f"{limit:g}", *argv]
         words += ["--images-dir", str(self.path), "--address", criu_of.ADDRESS]
         words += ["--log-file", there.name, "-v3", "--status-fd", "1"]
         process = self.remote.start(words, stdout=log, stderr=log)
@@ -131,21 +150,31 @@ class RemoteImages:
             time.sleep(_LOOK_AGAIN)
         return process
 
-    def clear(self) -> None:
-        """End the programs on the other machine, and remove the directory there unless it is kept."""
+    def clear(self) -> str:
+        """End the programs on the other machine, and remove the directory there unless it is kept.
+
+        Returns what the user must do if the directory could not be removed; '' if nothing.
+        """
         for process, _ in self._programs:
             process.kill()
         if self.remote.connected():
             notes = [str(note) for _, note in self._programs]
             remove = "" if self.kept else '; rm -r -f "$0"'
-            end = f'for f in "$@"; do kill $(cat "$f") 2>/dev/null; done{remove}'
-            self.remote.run(["sh", "-c", end, str(self.path), *notes], timeout=ASK_SECONDS)
+            end = f'for f in "$@"; do {_KILL_NOTED}; done 2>/dev/null{remove}'
+            if self.remote.run(["sh", "-c", end, str(self.path), *notes], timeout=ASK_SECONDS).ok:
+                return ""
+        # If the directory is kept, the error says what to copy from it.
+        return "" if self.kept else f"remove {self.remote.name}:{self.path}, which could not be reached"
 
 
 @contextmanager
-def images_on(host: Host, remote: SshHost, work: Work) -> Iterator[RemoteImages]:
-    """Make a directory for images on another machine. It is removed on exit, unless it must be kept or the
-    connection is lost.
+def images_on(
+    host: Host, remote: SshHost, work: Work, warn: Callable[[str], object] = lambda _: None
+) -> Iterator[RemoteImages]:
+    """Make a directory for images on another machine. It is removed on exit, unless it must be kept. If the
+    connection is lost, the remedy of the error names it.
+
+    warn: called with its name if it could not be removed after a success.
 
     Raises RunError if it cannot be made.
     """
@@ -153,17 +182,39 @@ def images_on(host: Host, remote: SshHost, work: Work) -> Iterator[RemoteImages]
     if not made.ok:
         raise RunError(f"no directory on {remote.name}: {made.failure()}")
     path, end = Path(made.stdout.strip()), time.monotonic() + work.time_limit
-    there = RemoteImages(host=host, remote=remote, path=path, bandwidth=work.bandwidth, end=end)
+    there = RemoteImages(
+        host=host,
+        remote=remote,
+        path=path,
+        bandwidth=work.bandwidth,
+        time_limit=work.time_limit,
+        end=end,
+    )
     try:
         yield there
-    finally:
+    except NearmetalError as e:
+        if left := there.clear():
+            e.remedy = "; ".join(filter(None, (e.remedy, left)))
+        raise
+    except BaseException:
         there.clear()
+        raise
+    if left := there.clear():
+        warn(left)
 
 
 def move_lazily(
-    host: Host, external: Dumps, work: Work, saved: Saved, images: Path, there: RemoteImages
+    host: Host,
+    external: Dumps,
+    work: Work,
+    saved: Saved,
+    images: Path,
+    there: RemoteImages,
+    warn: Callable[[str], object] = lambda _: None,
 ) -> tuple[str, float]:
     """Continue an instance on another machine first, and send its memory afterwards (lazy migration by CRIU).
+
+    warn: called with a message for the user if the move goes on in spite of Ctrl-C.
 
     Returns its name there, and its downtime in seconds. Raises RunError, which says where the instance runs.
     """
@@ -185,10 +236,10 @@ def move_lazily(
             fetcher = there.fetch_pages(work.criu(remote), port, images / criu_of.LAZY_LOG)
             asked = True
             now = external.restore_lazily(remote, work, there.path, saved)
-        except (NearmetalError, KeyboardInterrupt) as e:
-            why = e.what if isinstance(e, NearmetalError) else "interrupted"
+        except (NearmetalError, OSError, KeyboardInterrupt) as e:
+            why = reason_of(e)
             stack.close()  # ends CRIU, which holds the processes
-            lost = isinstance(e, (RestoredError, KeyboardInterrupt)) or not remote.connected()
+            lost = isinstance(e, (RestoredError, OSError, KeyboardInterrupt)) or not remote.connected()
             if asked and lost:
                 raise RunError(
                     f"it is not known whether {what} runs on {remote.name}, without all of its memory; it is "
@@ -200,14 +251,20 @@ def move_lazily(
             fate = "continues here" if await_ends(held, 0.0) else "runs nowhere"
             raise RunError(f"{what} was not moved to {remote.name}, and {fate}: {why}") from e
         stopped = time.monotonic() - begin
-        _await_memory(external, saved, there, (fetcher, dump), held)
+        _await_memory(external, saved, there, (fetcher, dump), held, warn)
     return now, stopped
 
 
 def _await_memory(
-    external: Dumps, saved: Saved, there: RemoteImages, programs: Sequence[Process], held: Sequence[int]
+    external: Dumps,
+    saved: Saved,
+    there: RemoteImages,
+    programs: Sequence[Process],
+    held: Sequence[int],
+    warn: Callable[[str], object],
 ) -> None:
-    """Wait until all memory of an instance has arrived on the other machine.
+    """Wait until all memory of an instance has arrived on the other machine. The first Ctrl-C does not end
+    the wait, because the instance would be lost; the second one does.
 
     programs: the program that fetches the memory, and the one that sends it.
     held: PIDs of the stopped processes of the instance on this machine.
@@ -215,10 +272,22 @@ def _await_memory(
     Raises RunError if not all memory arrives. The instance is lost then, and its processes are ended on both
     machines.
     """
-    try:
+
+    def wait() -> None:
         for program in programs:
             if (status := program.wait(_LONGEST)) != 0:
                 raise RunError(f"the program that sends or fetches it ended with status {status}")
+
+    try:
+        try:
+            wait()
+        except KeyboardInterrupt:
+            with contextlib.suppress(OSError):  # the terminal may have been closed
+                warn(
+                    f"{external.what} runs on {there.remote.name} already, and is lost without the rest of "
+                    "its memory: waiting for it. Interrupt again to end the instance"
+                )
+            wait()
     except (RunError, TimeoutError, KeyboardInterrupt) as e:
         signal_all(held, signal.SIGKILL)
         reached = there.remote.connected()

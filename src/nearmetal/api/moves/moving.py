@@ -35,7 +35,6 @@ from ...environments.external import (
     require_new,
     sizes_of,
     take_back,
-    write_begun,
     write_handed_over,
     write_images,
     write_saved,
@@ -46,8 +45,18 @@ from ...host.runtime import scratch_directory, user_state
 from ...host.ssh import SshHost, SshWay, ssh_host
 from ...lifecycle import Method
 from ...model.change import replace
-from .dumps import again, described, interrupted, removed_if_failed, runs, stopped_dump, write, written
-from .hosts import RemoteImages, images_on, move_lazily
+from .dumps import (
+    again,
+    begin_checkpoint,
+    described,
+    interrupted,
+    removed_if_failed,
+    runs,
+    stopped_dump,
+    write,
+    written,
+)
+from .hosts import RemoteImages, images_on, move_lazily, reason_of
 from .locks import only_one, only_one_of
 from .plans import ASK_SECONDS, CHECKPOINT, MIGRATE, MoveOptions, MovePlan, planned, remember, work_of
 from .restore_plans import RESTORE, RestorePlan, planned_restore, read, remember_restore
@@ -125,15 +134,16 @@ def checkpoint(instance: str, to: Path, how: MoveOptions, say: Say = lambda _: N
         require_new(to)
         saved = described(host, external, plan.method)
         work, begin = work_of(how, external), time.monotonic()
-        write(host, external, work, saved, to)
-        total = time.monotonic() - begin
+        frozen = write(host, external, work, saved, to)
+        end = time.monotonic()
+        total, downtime = end - begin, end - frozen
         size = write_saved(to, saved)
-    remember(plan, target, total, total)
+    remember(plan, target, total, downtime)
     return MoveResult(
         action=CHECKPOINT,
         now=external.name if how.keep_running else "",
         total=total,
-        downtime=total,
+        downtime=downtime,
         size=size,
         images=str(to),
         plan=plan,
@@ -179,7 +189,8 @@ def migrate(
 
     to: the QMP socket of the waiting QEMU, the host, or the directory; see Target.parse().
     say: called with a message for the user when the move begins.
-    warn: called with the risk of the method before the move begins, if it has one.
+    warn: called with the risk of the method before the move begins, if it has one, and with what the user
+        must know of its course.
 
     Raises UsageError, UnavailableError, and RunError, which says whether the instance still runs.
     """
@@ -199,7 +210,7 @@ def migrate(
         if isinstance(external, Moves):
             done = external.migrate(host, work_of(how, external, plan.method), target, plan.method)
         elif remote is not None:
-            done = _to_host(host, external, target, how, plan, remote)
+            done = _to_host(host, external, target, how, plan, remote, warn)
         else:
             done, images = _by_directory(host, external, target, how, plan)
     remember(plan, target, done.total, done.downtime)
@@ -234,7 +245,7 @@ def _by_directory(
     require_new(images)
     saved = described(host, external, plan.method)
     work, begin = work_of(how, external), time.monotonic()
-    write(host, external, work, saved, images)
+    frozen = write(host, external, work, saved, images)
     size = write_saved(images, saved)
     try:
         now = external.restore(host, work, images.absolute(), saved)
@@ -246,27 +257,30 @@ def _by_directory(
         ) from e
     except KeyboardInterrupt as e:
         raise interrupted(external, images) from e
-    total = time.monotonic() - begin
-    return MovedAway(now=now, total=total, downtime=total, sent=size), str(images)
+    end = time.monotonic()
+    return MovedAway(now=now, total=end - begin, downtime=end - frozen, sent=size), str(images)
 
 
 def _to_host(
-    host: Host, external: External, target: Target, how: MoveOptions, plan: MovePlan, remote: SshHost
+    host: Host, external: External, target: Target, how: MoveOptions, plan: MovePlan, remote: SshHost, warn: Say
 ) -> MovedAway:
     """Move an instance to another machine, by images or by memory that CRIU sends. The images on this machine
-    are removed."""
+    are removed.
+
+    warn: called with a message for the user if the move goes on in spite of Ctrl-C, or leaves files there.
+    """
     images = _images_of(target, how, plan).absolute()
     require_new(images)
     saved = described(host, external, plan.method)
     work, begin = work_of(how, external), time.monotonic()
     now = ""
     try:
-        with images_on(host, remote, work) as there:
+        with images_on(host, remote, work, warn) as there:
             if plan.method.fetches_later:
                 assert isinstance(external, Dumps)
-                write_begun(images, saved)
+                begin_checkpoint(images, saved)
                 with removed_if_failed(host, external, images):
-                    now, stopped = move_lazily(host, external, work, saved, images, there)
+                    now, stopped = move_lazily(host, external, work, saved, images, there, warn)
             else:
                 frozen = _send(host, external, work, saved, images, there)
                 now = _on_remote(host, external, work, images, saved, there)
@@ -289,10 +303,9 @@ def _send(
 ) -> float:
     """Write an instance to images that can be copied, or its memory directly to the other machine. Returns
     the monotonic time at which its last dump began."""
-    frozen = time.monotonic()
     if saved.method is Method.CRIU_PAGESERVER:
         assert isinstance(external, Dumps)
-        write_begun(images, saved)
+        begin_checkpoint(images, saved)
         there.kept = True  # the memory is on the other machine only, from the end of the dump on
         try:
             with removed_if_failed(host, external, images):
@@ -303,17 +316,15 @@ def _send(
             raise written(e, images, there) from e
         except BaseException as e:
             there.kept = not runs(host, external)
-            if isinstance(e, KeyboardInterrupt):
-                raise stopped_dump(host, external, images, there) from e
+            if isinstance(e, (KeyboardInterrupt, OSError)):
+                raise stopped_dump(host, external, images, there, why=e) from e
             raise
         return frozen
 
     def round_written(directory: Path) -> None:
-        nonlocal frozen
         there.send(images, directory.name)
-        frozen = time.monotonic()
 
-    write(host, external, replace(work, round_written=round_written), saved, images)
+    frozen = write(host, external, replace(work, round_written=round_written), saved, images)
     write_saved(images, saved)
     return frozen
 
@@ -337,7 +348,7 @@ def _on_remote(
     except (NearmetalError, OSError, KeyboardInterrupt) as error:
         if asked and isinstance(error, KeyboardInterrupt):
             raise interrupted(external, images, there) from error
-        e = error if isinstance(error, NearmetalError) else RunError(str(error) or "interrupted")
+        e = error if isinstance(error, NearmetalError) else RunError(reason_of(error))
         if asked and (not remote.connected() or not remote.run(["true"], timeout=ASK_SECONDS).ok):
             raise RunError(
                 f"the connection to {remote.name} is lost, and it is not known whether {external.name} "

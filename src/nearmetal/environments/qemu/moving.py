@@ -167,9 +167,14 @@ def _followed(
                     together.meet(end + LAST_SECONDS - time.monotonic())
                 progress.committed = True
                 target.ask("cont")
-        if not running and target.ask("query-status")["running"]:
-            running = progress.committed = True
-            resumed()
+        if not running:
+            state = target.ask("query-status")
+            if state["status"] == "paused" and progress.committed and status == "completed":
+                # It was started with -S. A guest that was moved by another method than offline ran before.
+                target.ask("cont")
+            elif state["running"]:
+                running = progress.committed = True
+                resumed()
         time.sleep(LOOK_AGAIN)
     if source.ask("query-status")["running"]:
         raise RunError("the guest runs at its source and at its destination")
