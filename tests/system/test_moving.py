@@ -316,6 +316,21 @@ def test_a_guest_moves_to_a_waiting_qemu_by_the_method_that_keeps_the_bound(
 
 
 @QEMU
+@pytest.mark.parametrize("method", ["precopy", "postcopy"])
+def test_a_guest_goes_on_in_a_qemu_that_was_started_with_s(
+    guests: list[Guest], tmp_path: Path, method: str
+) -> None:
+    stopped = Guest(tmp_path, "c", "-incoming", "defer", "-S")
+    try:
+        done = done_json("migrate", "./a", "--to", "./c", "--method", method, cwd=tmp_path)
+        assert done["total"] < 60
+        stopped.goes_on()
+    finally:
+        stopped.process.kill()
+        stopped.process.wait()
+
+
+@QEMU
 def test_a_guest_is_written_to_a_file_and_restored_into_another_qemu(
     guests: list[Guest], tmp_path: Path
 ) -> None:
@@ -387,6 +402,20 @@ def test_a_second_move_of_a_guest_is_refused_meanwhile(guests: list[Guest], tmp_
         first.send_signal(signal.SIGINT)
         said = first.communicate()[1]
     assert "it continues at its source" in said, said
+    guests[0].goes_on()
+
+
+@QEMU
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_guest_goes_on_whose_move_gets_a_signal(
+    guests: list[Guest], tmp_path: Path, number: signal.Signals
+) -> None:
+    slow = ["migrate", "./a", "--to", "./b", "--method", "offline", "--bandwidth", "1 MiB/s"]
+    with subprocess.Popen([NEARMETAL, *slow], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as tool:
+        until(lambda: list(tmp_path.glob(".nearmetal-*")), "the move")
+        tool.send_signal(number)
+        said = tool.communicate()[1]
+    assert tool.returncode == 4 and "it continues at its source: interrupted" in said, said
     guests[0].goes_on()
 
 

@@ -14,6 +14,7 @@ from typing import cast
 import pytest
 
 from nearmetal.api.studies import study_from
+from nearmetal.cli.moving import signals_as_ctrl_c
 from nearmetal.node.machine import Machine
 from nearmetal.node.progress import NullProgress
 from nearmetal.records import ResultsDirectory
@@ -48,6 +49,29 @@ def test_run_under_nohup_continues_when_its_terminal_is_closed() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with interruptible(lambda: pytest.fail("nothing to undo")):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_move_ends_at_a_signal_as_at_ctrl_c_and_only_once(number: signal.Signals) -> None:
+    before, cleaned = signal.getsignal(number), False
+    with pytest.raises(KeyboardInterrupt), signals_as_ctrl_c():
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(600)
+        finally:
+            os.kill(os.getpid(), number)  # a closed terminal sends several
+            cleaned = True
+    assert cleaned and signal.getsignal(number) is before
+
+
+def test_a_move_under_nohup_goes_on_when_its_terminal_is_closed() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals_as_ctrl_c():
             os.kill(os.getpid(), signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:

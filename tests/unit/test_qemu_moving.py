@@ -140,6 +140,38 @@ def test_an_interrupted_move_that_completed_unseen_has_left_its_source(
     assert progress.committed is left
 
 
+class Stopped(Side):
+    """A target that was started with -S: it does not start its guest by itself."""
+
+    def ask(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
+        if command == "cont":
+            self.running = True
+        answer = super().ask(command, arguments)
+        return answer if self.running or command != "query-status" else answer | {"status": "paused"}
+
+
+@pytest.mark.parametrize(
+    ("method", "last"), [(Method.PRECOPY, DONE), (Method.POSTCOPY, {"status": "postcopy-active"})]
+)
+def test_a_target_that_was_started_with_s_lets_its_guest_go_on(
+    method: Method, last: Mapping[str, Any]
+) -> None:
+    source = Side(active(1, 250), last, DONE, running=False)
+    target, progress = Stopped({"status": "none"}, running=False), MoveProgress()
+    move(
+        cast("Monitor", source),
+        cast("Monitor", target),
+        method=method,
+        uri="unix:/nowhere",
+        bandwidth=None,
+        downtime_limit=0.3,
+        time_limit=0.2,
+        progress=progress,
+        resumed=lambda: None,
+    )
+    assert target.running and progress.committed and target.asked.count("cont") == 1
+
+
 class Unlucky(Side):
     """A source that ends its own post-copy at the switchover, or refuses to begin it."""
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import typer
 
@@ -28,6 +31,31 @@ TimeLimit = typer.Option("10m", "--time-limit", metavar="TIME", help="Give up af
 DryRun = typer.Option(False, "--dry-run", help="Print the prediction, and change nothing.")
 
 
+@contextmanager
+def signals_as_ctrl_c() -> Iterator[None]:
+    """Raise KeyboardInterrupt in the body at the first SIGTERM or SIGHUP, so that the instance continues as
+    after Ctrl-C. Later ones are ignored: a closed terminal sends several, which would end the clean-up.
+
+    SIGHUP stays ignored if it was, as under nohup(1).
+    """
+    stopping = False
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal stopping
+        if not stopping:
+            stopping = True
+            raise KeyboardInterrupt
+
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    heard = (signal.SIGTERM,) if ignored else (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def checkpoint(
     instance: str = Instance,
     to: Path = typer.Option(..., "--to", metavar="DIR", help="A new directory for the images."),
@@ -43,7 +71,7 @@ def checkpoint(
     if dry_run:
         _show_plan(moving.plan_checkpoint(instance, to, how), json=json)
         return ExitCode.DONE
-    with View(quiet=json) as view:
+    with signals_as_ctrl_c(), View(quiet=json) as view:
         done = moving.checkpoint(instance, to, how, view.phase)
     _show(done, json=json)
     return ExitCode.DONE
@@ -61,7 +89,7 @@ def restore(
         plan = moving.plan_restore(directory, into)
         show(restore_json(plan), restore_lines(plan), json=json)
         return ExitCode.UNAVAILABLE if plan.prevented else ExitCode.DONE
-    with View(quiet=json) as view:
+    with signals_as_ctrl_c(), View(quiet=json) as view:
         done = moving.restore(directory, into, view.phase)
     _show(done, json=json)
     return ExitCode.DONE
@@ -101,7 +129,7 @@ def migrate(
     if dry_run:
         _show_plan(moving.plan_migrate(instance, to, how), json=json)
         return ExitCode.DONE
-    with View(quiet=json) as view:
+    with signals_as_ctrl_c(), View(quiet=json) as view:
         done = moving.migrate(instance, to, how, view.phase, view.note)
     _show(done, json=json)
     return ExitCode.DONE

@@ -169,9 +169,9 @@ def _followed(
                 target.ask("cont")
         if not running:
             state = target.ask("query-status")
-            if state["status"] == "paused" and progress.committed and status == "completed":
-                # It was started with -S. A guest that was moved by another method than offline ran before.
-                target.ask("cont")
+            if state["status"] == "paused" and (status == "completed" or has_switched(status)):
+                progress.committed = True
+                target.ask("cont")  # the target was started with -S
             elif state["running"]:
                 running = progress.committed = True
                 resumed()
