@@ -17,6 +17,7 @@ from tests.patience import until
 
 from nearmetal.environments.qemu import qmp
 from nearmetal.environments.qemu.qmp import Monitor
+from nearmetal.environments.qemu.restore import save
 from nearmetal.errors import RunError
 from nearmetal.host.guest_line import answers
 
@@ -102,6 +103,17 @@ def test_a_connection_waits_while_others_do(qemu: tuple[subprocess.Popen[bytes],
         with Monitor(path) as monitor:
             assert monitor.ask("query-status")["status"] == "prelaunch"
         go_on.join()
+
+
+def test_a_checkpoint_that_takes_too_long_names_the_limit_and_the_remedy(
+    qemu: tuple[subprocess.Popen[bytes], Path], tmp_path: Path
+) -> None:
+    _, path = qemu
+    with Monitor(path) as monitor:
+        monitor.ask("cont")
+    with pytest.raises(RunError, match=r"the time limit of 0 s was over before .* was written") as late:
+        save(path, tmp_path / "state", 0.0, "a longer --time-limit")
+    assert late.value.remedy == "a longer --time-limit"
 
 
 def test_a_qemu_that_has_ended_is_said(qemu: tuple[subprocess.Popen[bytes], Path]) -> None:

@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -17,7 +18,7 @@ from typing import Any, cast
 import pytest
 from tests.system.moving_case import stats_dump
 
-from nearmetal.api.moves import plans
+from nearmetal.api.moves import moving, plans, restore_plans
 from nearmetal.api.moves.dumps import removed_if_failed
 from nearmetal.api.moves.plans import past_moves
 from nearmetal.environments import Criu
@@ -67,6 +68,11 @@ HOST = LocalHost()
 
 def failed(text: str) -> Completed:
     return Completed(argv=(), returncode=1, stdout="", stderr=text, seconds=0.0)
+
+
+def late() -> Completed:
+    """A command that was killed at its time limit."""
+    return Completed(argv=(), returncode=124, stdout="", stderr="", seconds=600.0)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +253,12 @@ def test_a_domain_of_libvirt(monkeypatch: pytest.MonkeyPatch) -> None:
     vm.checkpoint(domain_host({"save vm /i/guest.state": ""}), WORK, Path("/i"), Method.OFFLINE)
     saved = Saved(name=vm.name, method=Method.OFFLINE)
     assert vm.restore(domain_host({"restore /i/guest.state": ""}), WORK, Path("/i"), saved) == vm.name
+    slow = domain_host({"restore /i/guest.state": late(), "domstate vm": "running\n"})
+    assert vm.restore(slow, WORK, Path("/i"), saved) == vm.name, "the daemon has gone on without virsh"
+    slow = domain_host({"restore /i/guest.state": late(), "domstate vm": "paused\n"})
+    with pytest.raises(RunError, match="may still restore it, and says: paused") as unknown:
+        vm.restore(slow, WORK, Path("/i"), saved)
+    assert unknown.value.remedy.startswith("virsh domstate vm; if it is shut off: nearmetal restore")
     with pytest.raises(UsageError, match="ends the domain"):
         vm.checkpoint(domain_host(), KEPT, Path("/i"), Method.OFFLINE)
 
@@ -254,16 +266,31 @@ def test_a_domain_of_libvirt(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_domain_of_xen() -> None:
     table = "Name     ID   Mem VCPUs\tState\tTime(s)\nvm        3   128     1     -b----       2.1\n"
     vm, programs = XenDomain(domain="vm"), {"xl": "/usr/sbin/xl"}
-    host = FakeHost(
-        commands={
-            ("xl", "list", "vm"): table,
-            ("xl", "restore", "/i/guest.state"): "",
-        },
-        programs=programs,
+    saved = Saved(name=vm.name, method=Method.OFFLINE)
+    listed, restore, destroy = (
+        ("xl", "list", "vm"),
+        ("xl", "restore", "/i/guest.state"),
+        ("xl", "destroy", "vm"),
     )
+    host = FakeHost(commands={listed: table}, programs=programs)
     assert vm.inspect(host).memory == 128 << 20
-    assert vm.restore(host, WORK, Path("/i"), Saved(name=vm.name, method=Method.OFFLINE)) == "xl:vm"
-    assert not host.never_used()
+    with pytest.raises(RunError, match="Xen has a domain vm already"):
+        vm.restore(host, WORK, Path("/i"), saved)
+    free = failed("vm is an invalid domain identifier")
+    good = FakeHost(commands={listed: free, restore: ""}, programs=programs)
+    assert vm.restore(good, WORK, Path("/i"), saved) == "xl:vm" and not good.never_used()
+    killed = FakeHost(commands={listed: free, restore: late(), destroy: ""}, programs=programs)
+    with pytest.raises(RunError, match="domain vm is not restored"):
+        vm.restore(killed, WORK, Path("/i"), saved)
+    assert not killed.never_used(), "what it had built is destroyed"
+
+    def interrupt(_: Sequence[str]) -> str:
+        raise KeyboardInterrupt
+
+    interrupted = FakeHost(commands={listed: free, restore: interrupt, destroy: ""}, programs=programs)
+    with pytest.raises(KeyboardInterrupt):
+        vm.restore(interrupted, WORK, Path("/i"), saved)
+    assert interrupted.calls[-1] == destroy
     with pytest.raises(UnavailableError, match="xl is not installed"):
         vm.inspect(FakeHost(missing=["xl"]))
 
@@ -325,6 +352,45 @@ def test_images_that_another_host_restores_are_not_restored_here_unasked(tmp_pat
     take_back(tmp_path)
     require_kept(tmp_path)
     assert again_line(tmp_path) == f"nearmetal restore {tmp_path}"
+
+
+def test_images_are_restored_a_second_time_only_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under another name, or at another socket, a second copy would run beside the first."""
+
+    class Restored:
+        name, keeps_name, moves_by = "runc:b", False, dict[Way, tuple[Method, ...]]()
+
+        def require_programs(self, *_: object) -> None:
+            pass
+
+        def restore(self, *_: object) -> str:
+            return self.name
+
+    monkeypatch.setattr(restore_plans, "named", lambda _: Restored())
+    monkeypatch.setattr(moving, "_alone", lambda _: nullcontext())
+    monkeypatch.setattr(moving, "work_of", lambda *_: WORK)
+    monkeypatch.setattr(moving, "planned_restore", lambda *_: None)
+    monkeypatch.setattr(moving, "remember_restore", lambda *_: None)
+    (tmp_path / "pages-1.img").write_bytes(b"x" * 9)
+    write_saved(tmp_path, Saved(name="runc:a", method=Method.CRIU))
+    assert moving.restore(tmp_path, "runc:b").now == "runc:b"
+    with pytest.raises(UsageError, match="were restored already, as runc:b") as refused:
+        moving.restore(tmp_path, "runc:c")
+    note = tmp_path / "nearmetal-restored.txt"
+    assert refused.value.remedy.endswith(f"nowhere any more: rm {note} && nearmetal restore {tmp_path}")
+    note.unlink()
+    moving.restore(tmp_path, "runc:b")
+
+
+@pytest.mark.parametrize("name", ["pid:7", "libvirt:vm", "xl:vm"])
+def test_an_instance_whose_images_hold_its_name_gets_no_other(tmp_path: Path, name: str) -> None:
+    write_saved(tmp_path, Saved(name=name, method=Method.OFFLINE))
+    other = f"{name.partition(':')[0]}:8"
+    with pytest.raises(UsageError, match=f"contains {name}, which does not become {other}"):
+        restore_plans.read(HOST, tmp_path, other, complete=True)
+    assert restore_plans.read(HOST, tmp_path, name, complete=True)[1].name == name
 
 
 def test_a_directory_of_another_user_takes_no_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,11 +32,13 @@ from ...environments.external import (
     WrittenError,
     find_external,
     named,
+    require_kept,
     require_new,
     sizes_of,
     take_back,
     write_handed_over,
     write_images,
+    write_restored,
     write_saved,
 )
 from ...errors import NearmetalError, RunError
@@ -162,13 +164,18 @@ def restore(directory: Path, into: str | None = None, say: Say = lambda _: None)
     work = work_of(MoveOptions(), external)
     external.require_programs(host, work)
     with _alone(external), only_one_of(directory):
+        require_kept(directory)  # another command may have restored from it meanwhile
         say(f"restoring {external.name} from {directory}")
         plan = planned_restore(host, directory, saved, external)
         begin = time.monotonic()
         try:
             now = external.restore(host, work, directory.absolute(), saved)
+        except RestoredError:
+            write_restored(directory, external.name)
+            raise
         except KeyboardInterrupt as e:
             raise interrupted(external, directory) from e
+        write_restored(directory, now)
         total = time.monotonic() - begin
     remember_restore(plan, total)
     return MoveResult(
@@ -250,6 +257,7 @@ def _by_directory(
     try:
         now = external.restore(host, work, images.absolute(), saved)
     except RestoredError:
+        write_restored(images, external.name)
         raise
     except NearmetalError as e:
         raise RunError(
@@ -258,6 +266,7 @@ def _by_directory(
     except KeyboardInterrupt as e:
         raise interrupted(external, images) from e
     end = time.monotonic()
+    write_restored(images, now)
     return MovedAway(now=now, total=end - begin, downtime=end - frozen, sent=size), str(images)
 
 

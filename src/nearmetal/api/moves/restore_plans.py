@@ -83,7 +83,8 @@ def read(host: Host, directory: Path, into: str | None, *, complete: bool) -> tu
     else:
         saved = read_saved(directory)
     external = named(saved.name if into is None else into)
-    if external.name.partition(":")[0] != saved.name.partition(":")[0]:
+    unlike = external.name.partition(":")[0] != saved.name.partition(":")[0]
+    if unlike or (external.keeps_name and external.name != saved.name):
         raise UsageError(
             f"{directory} contains {saved.name}, which does not become {external.name}",
             remedy=f"--into {saved.name}",

@@ -33,6 +33,7 @@ from .saved import (
     take_back,
     write_begun,
     write_handed_over,
+    write_restored,
     write_saved,
 )
 from .surroundings import CheckOutcome, HostCheck, MachineProperties, compare

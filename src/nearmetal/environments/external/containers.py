@@ -61,6 +61,7 @@ class _Container(MovedByImages, ABC):
     program: ClassVar[str]
     package: ClassVar[str]
     sort = "a container"
+    keeps_name = False
 
     container: str
 

@@ -153,6 +153,7 @@ class External(Protocol):
     """An instance that the user has started.
 
     name: its name, with the prefix of its kind, such as 'runc:web'.
+    keeps_name: whether its images contain its name, so that a restore cannot give it another one.
     checkpoints_by: methods of checkpoints that it supports, the default first.
     moves_by: methods of moves that it supports, by kind of destination, the default first. An instance cannot
         be moved to a kind of destination that is missing.
@@ -160,6 +161,9 @@ class External(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def keeps_name(self) -> bool: ...
 
     @property
     def checkpoints_by(self) -> tuple[Method, ...]: ...

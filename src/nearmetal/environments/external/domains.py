@@ -36,7 +36,7 @@ from .contract import (
     Work,
     restore_line,
 )
-from .dumping import free_name
+from .dumping import ended_if_interrupted, free_name
 from .saved import STATE
 from .surroundings import HostCheck
 
@@ -60,6 +60,7 @@ class _Domain:
     kind: ClassVar[str]
 
     domain: str
+    keeps_name = True
     checkpoints_by = (Method.OFFLINE,)
 
     @property
@@ -180,7 +181,19 @@ class LibvirtDomain(_Domain):
             raise self._failed(host, "not saved", done.failure(find_virsh_message))
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        return self._restored(self._ask(host, "restore", str(images / STATE)), images, find_virsh_message)
+        done = self._ask(host, "restore", str(images / STATE))
+        if done.returncode == TIMED_OUT:  # the daemon goes on without virsh
+            answer = ask_libvirt(host, self._uri(host), "domstate", self.domain, timeout=ASK_SECONDS)
+            state = answer.stdout.strip()
+            if state != "running":
+                raise RunError(
+                    f"domain {self.domain} does not run {SECONDS:g} s after its restore began; libvirt may "
+                    f"still restore it, and says: {state or answer.failure(find_virsh_message)}",
+                    where=str(images),
+                    remedy=f"virsh domstate {self.domain}; if it is shut off: {restore_line(images)}",
+                )
+            return self.name
+        return self._restored(done, images, find_virsh_message)
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[HostCheck]:
         taken = self._ask(host, "domstate", self.domain).stdout.strip() in ("running", "paused")
@@ -286,8 +299,20 @@ class XenDomain(_Domain):
         self._followed(host, work, argv, "not saved")
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        done = host.run(["xl", "restore", str(images / STATE)], timeout=SECONDS)
-        return self._restored(done, images)
+        if self._listed(host, self.domain):
+            raise RunError(
+                f"Xen has a domain {self.domain} already",
+                remedy=f"xl shutdown {self.domain}, then: {restore_line(images)}",
+            )
+
+        def destroy() -> None:
+            host.run(["xl", "destroy", self.domain], timeout=ASK_SECONDS)
+
+        with ended_if_interrupted(host, destroy):
+            done = host.run(["xl", "restore", str(images / STATE)], timeout=SECONDS)
+        if not done.ok:
+            destroy()  # a killed xl leaves a domain that is built only in part
+        return self._restored(done, images, find_xl_message)
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[HostCheck]:
         taken = bool(self._listed(host, self.domain))

@@ -67,6 +67,7 @@ class QemuProcess:
     def name(self) -> str:
         return f"qmp:{self.socket}"
 
+    keeps_name = False
     checkpoints_by = (Method.OFFLINE,)
 
     @property
@@ -150,7 +151,7 @@ class QemuProcess:
             try:
                 with Monitor(self.socket) as monitor:
                     configure(monitor, CAPABILITIES[Method.OFFLINE], None, work.downtime_limit)
-                save(self.socket, images / STATE, work.time_limit)
+                save(self.socket, images / STATE, work.time_limit, "a longer --time-limit")
             except (RunError, KeyboardInterrupt) as e:
                 raise self._goes_on("not written to a file", e) from e
         try:

@@ -37,6 +37,7 @@ class ProcessTree(DumpedByCriu):
     """A process and its descendants."""
 
     sort = "a process"
+    keeps_name = True
 
     pid: int
 

@@ -25,6 +25,9 @@ the checkpoint can be identified if nearmetal is killed."""
 HANDED_OVER = "nearmetal-handed-over.txt"
 """Name of the file that names the host to which the images were copied. It is written before the instance is
 restored on that host. From then on the instance may run there."""
+RESTORED = "nearmetal-restored.txt"
+"""Name of the file that says as which instance the images were restored. A second restore would run a second
+copy."""
 _INVENTORY = "inventory.img"
 """The image that CRIU writes last. CRIU ends the instance only after it."""
 STATE = "guest.state"
@@ -34,7 +37,7 @@ _LIBVIRT_PART = b"LibvirtQemudPart"
 get the name STATE only when they are complete."""
 _REWRITTEN = ("criu", "stats-restore")
 """Files that every restore overwrites."""
-_DESCRIPTIONS = (MANIFEST, f".{MANIFEST}", BEGUN, HANDED_OVER)
+_DESCRIPTIONS = (MANIFEST, f".{MANIFEST}", BEGUN, HANDED_OVER, RESTORED)
 _MORE = 64 << 20
 """Space in bytes that a checkpoint needs apart from memory and files: for logs, page tables and devices."""
 
@@ -105,29 +108,44 @@ def write_handed_over(directory: Path, host: str, path: Path) -> None:
     (directory / HANDED_OVER).write_text(f"{host}:{path}\n")
 
 
+def write_restored(directory: Path, name: str) -> None:
+    """Write RESTORED: the images were restored as an instance. On a full disk, nothing is written."""
+    with contextlib.suppress(OSError):  # the instance runs
+        (directory / RESTORED).write_text(f"{name}\n")
+
+
 def take_back(directory: Path) -> None:
     """Remove HANDED_OVER, since the instance was not restored on the other host."""
     (directory / HANDED_OVER).unlink(missing_ok=True)
 
 
 def again_line(directory: Path) -> str:
-    """Return the command line that restores an instance from a directory, which may have been handed over, if
-    it does not run."""
-    file = directory / HANDED_OVER
-    taken = f"rm {shlex.quote(str(file))} && " if file.exists() else ""
+    """Return the command line that restores an instance from a directory, which may have been handed over or
+    restored before, if it does not run."""
+    notes = [f for f in (directory / HANDED_OVER, directory / RESTORED) if f.exists()]
+    taken = f"rm {shlex.join(map(str, notes))} && " if notes else ""
     return f"{taken}{restore_line(directory)}"
 
 
 def require_kept(directory: Path) -> None:
-    """Raises UsageError if a directory was handed over to another host, where the instance may run."""
-    try:
-        where = (directory / HANDED_OVER).read_text().strip()
-    except OSError:
-        return
-    raise UsageError(
-        f"the images in {directory} were copied to {where}, to restore the instance there",
-        remedy=f"find out there; if it does not run: {again_line(directory)}",
-    )
+    """Raises UsageError if the instance may run already: a directory was handed over to another host, or the
+    instance was restored from it."""
+    if where := _note(directory / HANDED_OVER):
+        raise UsageError(
+            f"the images in {directory} were copied to {where}, to restore the instance there",
+            remedy=f"find out there; if it does not run: {again_line(directory)}",
+        )
+    if name := _note(directory / RESTORED):
+        raise UsageError(
+            f"the images in {directory} were restored already, as {name}",
+            remedy=f"if that copy runs nowhere any more: {again_line(directory)}",
+        )
+
+
+def _note(file: Path) -> str:
+    with contextlib.suppress(OSError):
+        return file.read_text().strip()
+    return ""
 
 
 def _text(saved: Saved, sizes: Mapping[str, int]) -> str:

@@ -88,11 +88,12 @@ def _keep_newest(directory: Path, own: Path) -> None:
         old.unlink(missing_ok=True)
 
 
-def save(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS) -> None:
+def save(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS, longer: str = "") -> None:
     """Stop a guest and write its state to a file.
 
     qmp: socket of its QEMU's monitor.
     seconds: time limit.
+    longer: remedy of the error at the time limit.
     Raises RunError if QEMU fails, the file is not written whole, or at the time limit.
     """
     part, end = file.with_name(f".{file.name}"), time.monotonic() + seconds
@@ -104,9 +105,11 @@ def save(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS) -> None:
             monitor.ask("migrate-set-parameters", {"max-bandwidth": UNBOUNDED})
             # QEMU 7.2 has no "file:" URI, and of no version does it matter to QEMU how the command ends.
             monitor.ask("migrate", {"uri": f"exec:cat > {here} && mv {here} {there} || rm -f {here}"})
-            _await(monitor, seconds)
+            _await(monitor, seconds, "written", longer)
         while not file.exists():
-            if time.monotonic() > end or not (part.exists() or file.exists()):
+            if time.monotonic() > end:
+                raise _late("written", seconds, longer)
+            if not (part.exists() or file.exists()):
                 raise RunError(f"{file.name} was not written whole", where=str(file))
             time.sleep(LOOK_AGAIN)
     finally:
@@ -125,7 +128,7 @@ def restore(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS) -> None:
         raise RunError("QEMU does not start")
     with Monitor(qmp) as monitor:
         monitor.ask("migrate-incoming", {"uri": f"exec:cat {shlex.quote(str(file))}"})
-        _await(monitor, seconds)
+        _await(monitor, seconds, "read")
         while monitor.ask("query-status")["status"] in ("inmigrate", "paused"):
             if time.monotonic() > end:
                 raise RunError("the guest does not continue after its restore")
@@ -133,14 +136,25 @@ def restore(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS) -> None:
             time.sleep(LOOK_AGAIN)
 
 
-def _await(monitor: Monitor, seconds: float) -> None:
+def _await(monitor: Monitor, seconds: float, what: str, longer: str = "") -> None:
+    """Wait until QEMU has written or read a checkpoint.
+
+    what: 'written' or 'read'.
+    longer: remedy of the error at the time limit.
+    """
     end = time.monotonic() + seconds
     while (report := monitor.ask("query-migrate")).get("status") != "completed":
-        if report.get("status") in ("failed", "cancelled") or time.monotonic() > end:
-            raise RunError(
-                f"a checkpoint is not read or written: {report.get('error-desc', report.get('status'))}"
-            )
+        if report.get("status") in ("failed", "cancelled"):
+            why = report.get("error-desc", report.get("status"))
+            raise RunError(f"the state of the guest is not {what}: {why}")
+        if time.monotonic() > end:
+            raise _late(what, seconds, longer)
         time.sleep(LOOK_AGAIN)
+
+
+def _late(what: str, seconds: float, longer: str) -> RunError:
+    said = f"the time limit of {seconds:g} s was over before the state of the guest was {what}"
+    return RunError(said, remedy=longer)
 
 
 def woken(
