@@ -464,7 +464,7 @@ def test_a_guest_whose_files_could_not_be_described_comes_back_as_it_is_said(
     mistaken = tmp_path / "i" / ".nearmetal-checkpoint.json"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(RunError) as refused:
         patch.setattr(moving, "write_saved", partial(_without_room, mistaken))
-        moving.checkpoint(f"qmp:{guests[0].qmp}", tmp_path / "i", moving.How())
+        moving.checkpoint(f"qmp:{guests[0].qmp}", tmp_path / "i", moving.MoveOptions())
     assert "nearmetal restore" in refused.value.remedy
     done = nearmetal("restore", "i", "--into", "qmp:b", cwd=tmp_path)  # the disk is still full
     assert done.returncode == 0, done.stderr

@@ -360,7 +360,7 @@ def test_images_are_restored_a_second_time_only_on_request(
     """Under another name, or at another socket, a second copy would run beside the first."""
 
     class Restored:
-        name, keeps_name, moves_by = "runc:b", False, dict[Way, tuple[Method, ...]]()
+        name, keeps_name, moves_by = "runc:b", False, dict[DestinationKind, tuple[Method, ...]]()
 
         def require_programs(self, *_: object) -> None:
             pass

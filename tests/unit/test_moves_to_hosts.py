@@ -15,7 +15,7 @@ import pytest
 from tests.patience import until
 
 from nearmetal.api.moves import dumps, hosts, moving
-from nearmetal.api.moves.hosts import ImagesThere, images_on, move_lazily
+from nearmetal.api.moves.hosts import RemoteImages, images_on, move_lazily
 from nearmetal.environments import Criu
 from nearmetal.environments.external import Dumps, External, Saved, Work
 from nearmetal.errors import RunError
@@ -170,14 +170,14 @@ def test_a_directory_that_stays_there_is_named(near: Near, tmp_path: Path, reach
     assert said == ([] if reached else [f"remove node7:{there.path}, which could not be reached"])
 
 
-class Full(ImagesThere):
+class Full(RemoteImages):
     """A machine to which nothing can be sent, since this machine has no more room."""
 
     def send(self, images: Path, part: str = "") -> None:
         raise FULL
 
 
-class Ready(ImagesThere):
+class Ready(RemoteImages):
     """A machine that takes everything, and fetches memory until it is interrupted."""
 
     interrupts = 0
@@ -195,7 +195,7 @@ def dumping(*_: object) -> Iterator[Process]:
 
 
 def moved(
-    kind: type[ImagesThere], instance: Instance, near: Near, directory: Path, said: list[str]
+    kind: type[RemoteImages], instance: Instance, near: Near, directory: Path, said: list[str]
 ) -> tuple[str, float]:
     there = kind(
         host=HOST, remote=cast(SshHost, near), path=directory, bandwidth=None, time_limit=30.0, end=0.0
@@ -266,7 +266,7 @@ def test_an_instance_stands_still_only_from_its_last_dump_on(
     monkeypatch.setattr(moving, "described", lambda *_: SAVED)
     monkeypatch.setattr(moving, "work_of", lambda *_: work(tmp_path))
     monkeypatch.setattr(moving, "remember", lambda _plan, _target, *times: recorded.append(times))
-    done = moving.checkpoint("pid:7", tmp_path / "i", moving.How())
+    done = moving.checkpoint("pid:7", tmp_path / "i", moving.MoveOptions())
     assert done.downtime is not None and done.downtime < 0.3 < 0.6 <= done.total
     assert recorded == [(done.total, done.downtime)]
 

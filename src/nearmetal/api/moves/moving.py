@@ -271,7 +271,13 @@ def _by_directory(
 
 
 def _to_host(
-    host: Host, external: External, target: Target, how: MoveOptions, plan: MovePlan, remote: SshHost, warn: Say
+    host: Host,
+    external: External,
+    target: Target,
+    how: MoveOptions,
+    plan: MovePlan,
+    remote: SshHost,
+    warn: Say,
 ) -> MovedAway:
     """Move an instance to another machine, by images or by memory that CRIU sends. The images on this machine
     are removed.
