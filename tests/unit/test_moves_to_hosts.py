@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 from tests.patience import until
@@ -17,7 +17,7 @@ from tests.patience import until
 from nearmetal.api.moves import dumps, hosts, moving
 from nearmetal.api.moves.hosts import RemoteImages, images_on, move_lazily
 from nearmetal.environments import Criu
-from nearmetal.environments.external import Dumps, External, Saved, Work
+from nearmetal.environments.external import DestinationKind, Dumps, External, Saved, Work
 from nearmetal.errors import RunError
 from nearmetal.host import LocalHost, Process
 from nearmetal.host.ssh import SshHost
@@ -56,6 +56,7 @@ class Instance:
     """An instance that is one process."""
 
     name, what = "pid:7", "process 7"
+    moves_by: ClassVar[dict[DestinationKind, tuple[Method, ...]]] = {}
 
     def __init__(self, pid: int = 0) -> None:
         self.pid, self.discarded, self.rounds = pid, False, 0
@@ -70,6 +71,9 @@ class Instance:
         pass
 
     def restore_lazily(self, *_: object) -> str:
+        return "pid:7"
+
+    def restore(self, *_: object) -> str:
         return "pid:7"
 
     def discard(self, *_: object) -> None:
@@ -268,7 +272,9 @@ def test_an_instance_stands_still_only_from_its_last_dump_on(
     monkeypatch.setattr(moving, "remember", lambda _plan, _target, *times: recorded.append(times))
     done = moving.checkpoint("pid:7", tmp_path / "i", moving.MoveOptions())
     assert done.downtime is not None and done.downtime < 0.3 < 0.6 <= done.total
-    assert recorded == [(done.total, done.downtime)]
+    moved = moving.migrate("pid:7", str(tmp_path / "j"), moving.MoveOptions())
+    assert moved.downtime is not None and moved.downtime < 0.3 < 0.6 <= moved.total
+    assert recorded == [(done.total, done.downtime), (moved.total, moved.downtime)]
 
 
 @contextmanager
