@@ -276,6 +276,9 @@ def test_a_domain_of_xen() -> None:
     assert vm.inspect(host).memory == 128 << 20
     with pytest.raises(RunError, match="Xen has a domain vm already"):
         vm.restore(host, WORK, Path("/i"), saved)
+    silent = FakeHost(commands={listed: failed("cannot connect to xenstore")}, programs=programs)
+    with pytest.raises(RunError, match="the state of xl:vm is not known"):
+        vm.restore(silent, WORK, Path("/i"), saved)
     free = failed("vm is an invalid domain identifier")
     good = FakeHost(commands={listed: free, restore: ""}, programs=programs)
     assert vm.restore(good, WORK, Path("/i"), saved) == "xl:vm" and not good.never_used()

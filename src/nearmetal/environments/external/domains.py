@@ -44,6 +44,8 @@ _MEMORY, _STATE = 2, 4
 """Columns of `xl list`."""
 _ENDED = ("shut off", "crashed")
 """States of domains of libvirt that have ended."""
+_NO_DOMAIN = ("invalid domain identifier", "does not exist")
+"""Parts of xl's messages about a domain that it does not know."""
 _CPU_MODE = re.compile(r"<cpu mode='(?:host-passthrough|maximum)'")
 """Part of a domain's XML if its vCPUs have the features of the machine's processor."""
 _DOMAIN_COSTS = Costs(fixed=Estimate(0.02, 0.2, 3.0), setup=Estimate(0.05, 0.5, 5.0))
@@ -245,6 +247,12 @@ class LibvirtDomain(_Domain):
         return os.environ.get("LIBVIRT_DEFAULT_URI") or usual_uri(host)
 
 
+def _columns(done: Completed) -> list[str]:
+    """Return the columns of the first domain that `xl list` has printed; empty if there is none."""
+    lines = done.stdout.splitlines()
+    return lines[1].rsplit(None, 5) if done.ok and len(lines) > 1 else []
+
+
 def require_xl(host: Host) -> None:
     """Raises UnavailableError if a host has no xl."""
     if host.which("xl") is None:
@@ -284,7 +292,10 @@ class XenDomain(_Domain):
 
     def remaining_state(self, host: Host) -> str:
         require_xl(host)
-        found = self._listed(host, self.domain)
+        done = host.run(["xl", "list", self.domain], timeout=ASK_SECONDS)
+        found = _columns(done)
+        if not done.ok and not any(words in done.stderr for words in _NO_DOMAIN):
+            raise RunError(f"the state of {self.name} is not known: {done.failure()}", remedy="xl list")
         return f"exists: xl list shows {found[_STATE]}" if found else ""
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
@@ -299,7 +310,7 @@ class XenDomain(_Domain):
         self._followed(host, work, argv, "not saved")
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
-        if self._listed(host, self.domain):
+        if self.remaining_state(host):  # otherwise destroy() below would end a domain of the user's
             raise RunError(
                 f"Xen has a domain {self.domain} already",
                 remedy=f"xl shutdown {self.domain}, then: {restore_line(images)}",
@@ -368,6 +379,4 @@ class XenDomain(_Domain):
     @staticmethod
     def _listed(host: Host, domain: str) -> list[str]:
         """Return the columns of `xl list` for a domain, given by its name or ID; empty if there is none."""
-        done = host.run(["xl", "list", domain], timeout=ASK_SECONDS)
-        lines = done.stdout.splitlines()
-        return lines[1].rsplit(None, 5) if done.ok and len(lines) > 1 else []
+        return _columns(host.run(["xl", "list", domain], timeout=ASK_SECONDS))
