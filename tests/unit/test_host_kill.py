@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.patience import one_fits, until
 
 from nearmetal.host.local import LocalHost
+from nearmetal.host.processes.labelled import LABEL_VARIABLE
 
 SLOW = (
     "import os, time; kept = b'x' * 100_000_000; print('started', flush=True);"
@@ -15,6 +20,10 @@ SLOW = (
 )
 """A program that takes some milliseconds to end, because it has memory to give back."""
 PARENT = f'echo $$; {sys.executable} -c "{SLOW}" & wait'
+
+
+ORPHAN = "sh -c 'kill -STOP $$' & while ! grep -q ' T ' /proc/$!/stat; do :; done; kill -KILL $$"
+"""A program that is killed and leaves a stopped child."""
 
 
 def members(group: int) -> list[str]:
@@ -37,6 +46,24 @@ def test_no_child_outlives_a_kill(tmp_path: Path) -> None:
     until(lambda: "started" in out.read_text() or process.poll() is not None, "the start of the child")
     process.kill()
     assert members(process.pid) == []
+
+
+def left_behind(tmp_path: Path, label: str, environment: Mapping[str, str] | None) -> list[str]:
+    """The states of the children of a program that was killed by somebody else, after kill()."""
+    out = tmp_path / label
+    process = LocalHost().start(["sh", "-c", ORPHAN], stdout=out, stderr=tmp_path / "err", env=environment)
+    until(lambda: process.poll() is not None, "the end of the program")
+    process.kill()
+    found = members(process.pid)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return found
+
+
+def test_stopped_children_of_a_program_that_was_killed_are_killed_by_their_label(tmp_path: Path) -> None:
+    label = f"nearmetal-test{os.getpid()}-orphan"
+    assert left_behind(tmp_path, label, {LABEL_VARIABLE: label}) == []
+    assert left_behind(tmp_path, f"{label}-none", None) == ["T"]
 
 
 def test_no_child_outlives_a_time_limit() -> None:

@@ -16,7 +16,7 @@ from .processes.bounded import Drain
 from .processes.conversation import Conversation
 from .processes.failure import CANNOT_START, NOT_FOUND, TIMED_OUT
 from .processes.helper import launch_helper, wait_for_end
-from .processes.labelled import kill_group
+from .processes.labelled import LABEL_VARIABLE, kill_group, kill_session
 
 _READ = 1 << 16
 #: Seconds for which pipes are still read after their program was killed. A daemon may keep them open.
@@ -25,10 +25,15 @@ _LAST_WORDS = 1.0
 
 class LocalProcess:
     """A child process in a session of its own, so that one signal reaches all descendants that stay in its
-    process group."""
+    process group.
 
-    def __init__(self, popen: subprocess.Popen[bytes], drains: Sequence[Drain] = ()) -> None:
-        self._popen, self._drains = popen, drains
+    label: the label in its environment; None if there is none.
+    """
+
+    def __init__(
+        self, popen: subprocess.Popen[bytes], drains: Sequence[Drain] = (), label: str | None = None
+    ) -> None:
+        self._popen, self._drains, self._label = popen, drains, label
 
     @property
     def pid(self) -> int:
@@ -46,6 +51,8 @@ class LocalProcess:
     def kill(self) -> None:
         if self._popen.poll() is None:
             kill_group(self.pid, self._popen.wait)
+        elif self._label is not None:
+            kill_session(self.pid, self._label)
         for drain in self._drains:
             drain.join(_LAST_WORDS)
 
@@ -148,7 +155,7 @@ class LocalHost:
                 start_new_session=True,
                 pass_fds=tuple(pass_fds),
             )
-        return LocalProcess(child, drains)
+        return LocalProcess(child, drains, (env or {}).get(LABEL_VARIABLE))
 
     def launch(
         self,

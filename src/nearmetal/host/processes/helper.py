@@ -19,7 +19,7 @@ from ...errors import RunError
 from ..base import REPORT_FD, Launched
 from ..runtime import rebuild_remedy
 from .failure import describe_failure
-from .labelled import kill_group
+from .labelled import LABEL_VARIABLE, kill_group, kill_session
 
 _LONGEST_REPORT = 65536
 
@@ -27,8 +27,9 @@ _LONGEST_REPORT = 65536
 class SpawnedProcess:
     """A child of posix_spawn in a session of its own. A pidfd reports its end without polling."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self, pid: int, label: str | None = None) -> None:
+        """label: the label in its environment; None if there is none."""
+        self.pid, self._label = pid, label
         self._status: int | None = None
 
     def poll(self) -> int | None:
@@ -49,6 +50,8 @@ class SpawnedProcess:
     def kill(self) -> None:
         if self.poll() is None:
             kill_group(self.pid, lambda: self.wait(60))
+        elif self._label is not None:
+            kill_session(self.pid, self._label)
 
 
 def wait_for_end(child: int, timeout: float) -> bool:
@@ -98,7 +101,7 @@ def launch_helper(
             ) from e
         finally:
             os.close(writer)
-        process = SpawnedProcess(pid)
+        process = SpawnedProcess(pid, (env or {}).get(LABEL_VARIABLE))
         try:
             facts = _read_report(reader, process, PurePath(argv[0]).name, expect, timeout)
             return Launched(process=process, facts=facts)

@@ -155,6 +155,20 @@ def kill_group(leader: int, reap: Callable[[], object]) -> None:
         pause = min(2 * pause, 0.05)  # each look reads the state of every process
 
 
+def kill_session(leader: int, label: str) -> None:
+    """Kill what is left of the session of a program that has ended: its processes with this label.
+
+    A program that was killed may leave children, such as those that CRIU stops to try features of the
+    kernel. The label distinguishes them from the processes of a later session with the same number.
+    """
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                pid = int(entry.name)
+                if os.getsid(pid) == leader and label_of(Path(entry.path, "environ").read_bytes()) == label:
+                    os.kill(pid, signal.SIGKILL)
+
+
 def _lives(group: int) -> bool:
     """Return whether any process of a group is alive. Zombies are not: the first process of some containers
     never reaps them."""
