@@ -36,6 +36,7 @@ class ForOther(LocalHost):
         stdin: str | None = None,
         pass_fds: Sequence[int] = (),
         each_second: Callable[[], None] | None = None,
+        before_kill: Callable[[], None] | None = None,
         most: int | None = None,
     ) -> Completed:
         # The record says what was asked for; the compiler is asked for what every processor can.
@@ -48,6 +49,7 @@ class ForOther(LocalHost):
             stdin=stdin,
             pass_fds=pass_fds,
             each_second=each_second,
+            before_kill=before_kill,
             most=most,
         )
 

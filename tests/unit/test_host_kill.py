@@ -75,3 +75,15 @@ def test_no_child_outlives_a_time_limit() -> None:
     )
     assert ended.returncode == 124
     assert members(int(ended.stdout.split()[0])) == []
+
+
+def test_what_is_to_be_done_before_a_kill_is_done_before_it(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+
+    def look() -> None:
+        alive.append(members(int(pid.read_text())) != [])
+
+    alive: list[bool] = []
+    ended = LocalHost().run(["sh", "-c", f"echo $$ >{pid}; sleep 600"], timeout=2.0, before_kill=look)
+    assert ended.returncode == 124 and alive == [True]
+    assert LocalHost().run(["true"], timeout=60.0, before_kill=look).ok and alive == [True]

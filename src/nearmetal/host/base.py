@@ -122,6 +122,7 @@ class Host(Protocol):
         stdin: str | None = None,
         pass_fds: Sequence[int] = (),
         each_second: Callable[[], None] | None = None,
+        before_kill: Callable[[], None] | None = None,
         most: int | None = None,
     ) -> Completed:
         """Run a command to its end.
@@ -131,6 +132,8 @@ class Host(Protocol):
 
         env: variables to add to the tool's own environment.
         each_second: called about once a second while the command runs.
+        before_kill: called before the command is killed, because of its time limit or of an exception such as
+            that of Ctrl-C. A host that is another machine does not call it.
         most: number of bytes of each output stream to keep, from its beginning and its end; None for all.
         """
 

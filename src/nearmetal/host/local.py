@@ -72,8 +72,17 @@ class LocalHost:
         stdin: str | None = None,
         pass_fds: Sequence[int] = (),
         each_second: Callable[[], None] | None = None,
+        before_kill: Callable[[], None] | None = None,
         most: int | None = None,
     ) -> Completed:
+
+        def kill(child: subprocess.Popen[bytes]) -> None:
+            try:
+                if before_kill is not None:
+                    before_kill()
+            finally:
+                kill_group(child.pid, child.wait)
+
         begin = time.monotonic()
         # Use plain descriptors, because making file objects would take as long as the start itself.
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
@@ -104,10 +113,10 @@ class LocalHost:
                 try:
                     ended = conversation.until(begin + timeout, each_second)
                 except BaseException:
-                    kill_group(child.pid, child.wait)
+                    kill(child)
                     raise
                 if not ended:
-                    kill_group(child.pid, child.wait)
+                    kill(child)
                     conversation.until(time.monotonic() + _LAST_WORDS, None)
                 code = child.wait() if ended else TIMED_OUT
                 words = conversation.texts()

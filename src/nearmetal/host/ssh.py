@@ -126,6 +126,7 @@ class SshHost:
         stdin: str | None = None,
         pass_fds: Sequence[int] = (),
         each_second: Callable[[], None] | None = None,
+        before_kill: Callable[[], None] | None = None,
         most: int | None = None,
     ) -> Completed:
         if pass_fds:

@@ -90,6 +90,7 @@ class FakeHost:
         stdin: str | None = None,
         pass_fds: Sequence[int] = (),
         each_second: Callable[[], None] | None = None,
+        before_kill: Callable[[], None] | None = None,
         most: int | None = None,
     ) -> Completed:
         key = tuple(argv)

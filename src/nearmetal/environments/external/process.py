@@ -132,7 +132,8 @@ def restore_detached(
             host.run(["kill", "-KILL", *left], timeout=SECONDS)
 
     with ended_if_interrupted(host, end_left):
-        done = host.run(argv, timeout=SECONDS, cwd=Path("/"))
+        # First those that CRIU restores: without CRIU, which holds them, they would run.
+        done = host.run(argv, timeout=SECONDS, cwd=Path("/"), before_kill=end_left)
     if not done.ok:
         # A killed CRIU leaves processes that are partly restored, or that run already. After other failures
         # nothing is killed: a PID may belong to another program, or CRIU may go on after a lost connection.
