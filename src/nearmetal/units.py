@@ -68,6 +68,9 @@ EXAMPLES: Mapping[Dimension, tuple[str, ...]] = {
     Dimension.COUNT: ("1000", "2 M"),
 }
 
+_NOT_WRITTEN = frozenset({"m", "µs", *(u for u in _UNITS[Dimension.RATE] if "bit" in u)})
+"""Units that are read, but not written: a metre, a letter outside ASCII, and bits, which are not rates of
+programs."""
 # Lengths are limited, so that no input makes the decimal arithmetic below slow. Any float's repr fits.
 _NUMBER = r"[+-]?(?:[0-9]{1,320}(?:\.[0-9]{0,340})?|\.[0-9]{1,340})(?:[eE][+-]?[0-9]{1,3})?"
 _QUANTITY = re.compile(rf"({_NUMBER})\s*([^\s\d.+-][^\s\d]*)?")
@@ -110,16 +113,18 @@ def parse_share(text: str) -> float:
 
 
 def exact(value: float, dimension: Dimension) -> str:
-    """Return the shortest text in the base unit (shares in %) that parses back to exactly this value.
+    """Return the shortest text that parses back to exactly this value. Shares are in %, and counts have no
+    unit; rates are in bytes.
 
     Raises UnitError for a value that is not finite.
     """
     if not math.isfinite(value):
         raise UnitError(f"{value} is not a quantity")
     number = Decimal(value) if isinstance(value, int) else Decimal(repr(float(value)))
-    unit = BASE[dimension]
-    text = _plain(_EXACT.divide(number, _UNITS[dimension][unit]))
-    return f"{text} {unit}" if unit else text
+    unit, fixed = BASE[dimension], dimension in (Dimension.SHARE, Dimension.COUNT)
+    others = () if fixed or not number else (u for u in units_of(dimension) if u not in _NOT_WRITTEN)
+    texts = [f"{_plain(_EXACT.divide(number, _UNITS[dimension][u]))} {u}" for u in (unit, *others)]
+    return min(texts, key=len).strip()
 
 
 def units_of(dimension: Dimension) -> tuple[str, ...]:

@@ -134,6 +134,24 @@ def test_exact_text_gives_the_same_whole_number_back(value: int) -> None:
     assert parse_count(exact(value, Dimension.COUNT)) == value
 
 
+@pytest.mark.parametrize(
+    ("value", "dimension", "text"),
+    [
+        (1 << 30, Dimension.SIZE, "1 GiB"),
+        (1000, Dimension.SIZE, "1 kB"),
+        (0, Dimension.SIZE, "0 B"),
+        (1.25e8, Dimension.RATE, "125 MB/s"),
+        (60.0, Dimension.TIME, "60 s"),
+        (5e-5, Dimension.TIME, "50 us"),
+        (0.3, Dimension.TIME, "0.3 s"),
+        (0.03, Dimension.SHARE, "3 %"),
+        (2000, Dimension.COUNT, "2000"),
+    ],
+)
+def test_exact_text_is_short(value: float, dimension: Dimension, text: str) -> None:
+    assert exact(value, dimension) == text
+
+
 @given(st.text(max_size=40), st.sampled_from(Dimension))
 def test_any_text_is_a_quantity_or_a_unit_error(text: str, dimension: Dimension) -> None:
     try:

@@ -85,7 +85,7 @@ def test_third_party_backend_takes_guest_and_own_keys_and_encloses_containers() 
     assert vm.own == HiveSettings(loader="my loader", buffer=2 << 20)
     assert (box.inside, box.guest, box.own) == ("vm", vm.guest, None)
     text = dump_study(study, KNOWN)
-    assert '    hive:\n      loader: "my loader"\n      buffer: 2097152 B\n' in text
+    assert '    hive:\n      loader: "my loader"\n      buffer: 2 MiB\n' in text
     assert load(text) == load_text(text, "s.yaml", None) == study
 
 

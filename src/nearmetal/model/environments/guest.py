@@ -85,7 +85,7 @@ class GuestSettings:
         "q35: a PC with PCI Express; microvm: a machine with as few devices as possible",
         "microvm",
     )
-    memory: int = key_or(1024 * MIB, SIZE, "memory of the guest", "2 GiB", usual="1 GiB")
+    memory: int = key_or(1024 * MIB, SIZE, "memory of the guest", "2 GiB")
     vcpus: int | None = key_or(None, COUNT, "virtual CPUs; one for each CPU of its instance if omitted", 2)
     cpu: str | None = key_or(
         None,
@@ -151,7 +151,7 @@ class GuestSettings:
         "cold: a boot; restored: from a checkpoint of a booted guest, made once",
         "restored",
     )
-    boot_timeout: float = key_or(60.0, SECONDS, "how long a start may take", "2 min", usual="60 s")
+    boot_timeout: float = key_or(60.0, SECONDS, "how long a start may take", "2 min")
     accelerated_not: str = key_or(
         "",
         TEXT,

@@ -71,7 +71,6 @@ class NodeLink:
         quantity(Dimension.TIME, 0, 10),
         "one-way delay from node to node, in addition to the time of forwarding",
         "50 us",
-        usual="50 us",
         always=True,
     )
     queue: int = key_or(
@@ -79,7 +78,6 @@ class NodeLink:
         SIZE,
         "bytes that may wait at an end of a link; further packets are dropped",
         "8 kB",
-        usual="1 MiB",
         always=True,
     )
 
