@@ -21,7 +21,7 @@ from tests.system.moving_case import stats_dump
 from nearmetal.api.moves import moving, plans, restore_plans
 from nearmetal.api.moves.dumps import removed_if_failed
 from nearmetal.api.moves.plans import past_moves
-from nearmetal.environments import Criu
+from nearmetal.environments import Criu, Unavailable
 from nearmetal.environments.external import (
     KINDS,
     DestinationKind,
@@ -657,6 +657,27 @@ def test_a_plan_asks_for_the_room_that_its_methods_need(
     target = Target(way=DestinationKind.HOST, text="elsewhere")
     plans.planned(HOST, process, target, plans.MoveOptions(method=method), plans.MIGRATE, ELSEWHERE)
     assert asked == [needed, needed]
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_memory_is_fetched_later_only_if_the_other_host_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    lack = Unavailable(reason="no userfaultfd", remedy="another kernel")
+    there = replace(CRIU, unable={Method.CRIU_LAZY: lack})
+    monkeypatch.setattr(plans, "_criu", lambda host: there if host is ELSEWHERE else CRIU)
+    monkeypatch.setattr(plans, "_require_remote_room", lambda *_: None)
+    target = Target(way=DestinationKind.HOST, text="elsewhere")
+    process = process_of(Facts(memory=100), DestinationKind.HOST, (Method.CRIU, Method.CRIU_LAZY))
+
+    def planned(method: Method) -> plans.MovePlan:
+        return plans.planned(
+            HOST, process, target, plans.MoveOptions(method=method), plans.MIGRATE, ELSEWHERE
+        )
+
+    plan = planned(Method.AUTO)
+    assert [p.method for p in plan.methods] == [Method.CRIU]
+    assert plan.notes[0] == "criu-lazy is left out: criu-lazy on elsewhere: no userfaultfd"
+    with pytest.raises(UnavailableError, match="criu-lazy on elsewhere: no userfaultfd"):
+        planned(Method.CRIU_LAZY)
 
 
 @pytest.mark.parametrize("where", ["directory", "host"])

@@ -189,7 +189,7 @@ def planned(
     facts = external.inspect(host)
     if any(method.by_criu for method in external.checkpoints_by):
         _require_own_memory(external, facts.processes)
-    able, left_out = _able(host, external, target, how, action)
+    able, left_out = _able(host, external, target, how, action, remote)
     work = work_of(how, external)
     external.require_programs(host, work)
     if action == MIGRATE and isinstance(external, Moves):
@@ -259,7 +259,7 @@ def _only(external: External, how: MoveOptions, method: Method, action: str) -> 
 
 
 def _able(
-    host: Host, external: External, target: Target, how: MoveOptions, action: str
+    host: Host, external: External, target: Target, how: MoveOptions, action: str, remote: SshHost | None
 ) -> tuple[tuple[Method, ...], tuple[str, ...]]:
     """Return the methods to choose from, and a note about each method that cannot be used here.
 
@@ -280,7 +280,7 @@ def _able(
             f"method {how.method} does not {action} {external.name}",
             remedy=f"--method {' or '.join(m.value for m in methods)}",
         )
-    reasons = {m: _why_not(host, external, target, how, m) for m in (methods if auto else (how.method,))}
+    reasons = {m: _why_not(host, external, target, how, m, remote) for m in (methods if auto else (how.method,))}
     able = tuple(m for m, why in reasons.items() if why is None)
     if not able:
         error = next(why for why in reasons.values() if why is not None)
@@ -289,9 +289,10 @@ def _able(
 
 
 def _why_not(
-    host: Host, external: External, target: Target, how: MoveOptions, method: Method
+    host: Host, external: External, target: Target, how: MoveOptions, method: Method, remote: SshHost | None
 ) -> NearmetalError | None:
-    """Return why a method cannot be used on this machine or with the requested bandwidth; None if it can."""
+    """Return why a method cannot be used on this machine, on the other one, or with the requested bandwidth;
+    None if it can."""
     if how.bandwidth is not None:
         limit = external.exceeds(target.way, method, how.bandwidth)
         if limit is not None:
@@ -300,6 +301,10 @@ def _why_not(
         lack = _criu(host).unable.get(method)
         if lack is not None:
             return lack.error(f"{method}: ")
+    if method.by_criu and method.fetches_later and remote is not None:
+        lack = _criu(remote).unable.get(method)
+        if lack is not None:
+            return lack.error(f"{method} on {remote.name}: ")
     return None
 
 
