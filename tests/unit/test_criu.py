@@ -287,6 +287,23 @@ def test_a_dump_is_not_waited_for_if_its_instance_was_killed(
     killed.wait()
 
 
+def test_a_dump_is_not_waited_for_if_its_criu_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container program would wait for it as long as a child of it lives."""
+    monkeypatch.setattr(criu, "LOOK_AT_CRIU", 0.02)
+    output, log = tmp_path / "output", tmp_path / "dump.log"
+    (tmp_path / "images").symlink_to(tmp_path)
+    log.touch()
+    for words, seconds in (("sleep 600", 60.0), (f"exec 3<{log}; sleep 600", 0.5)):
+        process = LocalHost().start(["sh", "-c", words], stdout=output, stderr=output)
+        begin = time.monotonic()
+        with pytest.raises(RunError, match="no checkpoint") as raised:
+            RunningDump(process, os.getpid(), tmp_path / "images", output).finish(seconds)
+        assert ("CRIU has ended" in raised.value.what) == (seconds == 60.0)
+        assert time.monotonic() - begin < 50.0 and process.poll() is not None
+
+
 def test_what_is_refused_has_a_remedy() -> None:
     plain = Environment(name="e", backend="b", placements=(), attachment=Attachment.NONE)
     assert refuses(FakeHost(), plain) is None and Native().refuses_checkpoint(FakeHost(), plain) is None

@@ -204,15 +204,22 @@ class ConfirmedFinding:
         return self.found if before else ""
 
 
-def _why_dump_is_stuck(pid: int, images: Path) -> str:
+def _why_dump_is_stuck(pid: int, images: Path, program: int) -> str:
     """Return why the dump of an instance will hang forever; '' if no reason is found.
 
     CRIU waits forever for a first process that was killed while CRIU traced it: the process first waits for
-    the end of the other processes of its PID namespace, and CRIU, as their tracer, does not let them end.
+    the end of the other processes of its PID namespace, and CRIU, as their tracer, does not let them end. A
+    container program waits forever for a CRIU that was killed, while a child of CRIU holds their socket.
     pid: PID of the first process. CRIU itself kills it after it has written the last file, the inventory.
+    program: PID of the program that dumps: CRIU, or a container program.
     """
-    ends = processes.ends(pid) and not (images / "inventory.img").exists()
-    return "the first process of the instance has ended" if ends else ""
+    if (images / "inventory.img").exists():
+        return ""
+    if processes.ends(pid):
+        return "the first process of the instance has ended"
+    log = images / DUMP_LOG
+    writes = not log.exists() or any(processes.opened(p, str(log)) for p in processes.tree(program))
+    return "" if writes else "CRIU has ended"
 
 
 class RunningDump:
@@ -226,7 +233,7 @@ class RunningDump:
         output: file with the output of the process.
         """
         self.process, self.images, self._output = process, images, output
-        self._stuck = ConfirmedFinding(partial(_why_dump_is_stuck, pid, images))
+        self._stuck = ConfirmedFinding(partial(_why_dump_is_stuck, pid, images, process.pid))
 
     def runs(self) -> bool:
         """Return whether the process runs. It is killed if the dump would hang forever."""
@@ -302,14 +309,14 @@ def background(
     argv: Callable[[int], Sequence[str]],
     log: Path,
     what: str,
-    why_stuck: Callable[[], str] = str,
+    why_stuck: Callable[[int], str] = lambda _: "",
 ) -> Iterator[Process]:
     """Run a CRIU command in the background until exit. Yields as soon as it reports that it is ready.
 
     argv: returns the command line, given the file descriptor for the report.
     log: file to which CRIU writes its log.
     what: beginning of the error message if it fails.
-    why_stuck: returns why the command will never be ready; '' if it may be.
+    why_stuck: returns why the command will never be ready, given its PID; '' if it may be.
     Raises RunError if the command ends, or is not ready within SECONDS.
     """
     reader, writer = os.pipe()
@@ -327,7 +334,7 @@ def background(
         finally:
             os.close(writer)
         try:
-            end, stuck = time.monotonic() + SECONDS, ConfirmedFinding(why_stuck)
+            end, stuck = time.monotonic() + SECONDS, ConfirmedFinding(partial(why_stuck, process.pid))
             while not (ready := wait_readable(reader, LOOK_AT_CRIU)):
                 if process.poll() is not None or stuck.look() or time.monotonic() > end:
                     break

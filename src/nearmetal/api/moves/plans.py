@@ -280,7 +280,8 @@ def _able(
             f"method {how.method} does not {action} {external.name}",
             remedy=f"--method {' or '.join(m.value for m in methods)}",
         )
-    reasons = {m: _why_not(host, external, target, how, m, remote) for m in (methods if auto else (how.method,))}
+    asked = methods if auto else (how.method,)
+    reasons = {m: _why_not(host, external, target, how, m, remote) for m in asked}
     able = tuple(m for m, why in reasons.items() if why is None)
     if not able:
         error = next(why for why in reasons.values() if why is not None)

@@ -94,11 +94,12 @@ def tree(pid: int) -> list[int]:
 
 
 def opened(pid: int, path: str) -> bool:
-    """Return whether a process has the file with this path open."""
+    """Return whether a process has the file with this path open, by whatever path in whatever namespace."""
     with contextlib.suppress(OSError):
+        file = Path(path).stat()
         for entry in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):
-                if str(entry.readlink()) == path:
+                if os.path.samestat(entry.stat(), file):
                     return True
     return False
 
