@@ -64,9 +64,9 @@ def test_a_device_is_taken_when_it_may_be_destroyed_and_nobody_uses_it(device: s
 @pytest.mark.parametrize(
     ("storage", "why"),
     [
-        (Storage(kind=StorageKind.BLOCK, path="/dev/null", overwrite=True), "no block device"),
+        (Storage(kind=StorageKind.BLOCK, path="/dev/null", overwrite=True), "is not a block device"),
         (Storage(kind=StorageKind.BLOCK, path="/dev/no-such", overwrite=True), "No such file"),
-        (Storage(kind=StorageKind.BIND, path="/no/such"), "no directory that this user may write to"),
+        (Storage(kind=StorageKind.BIND, path="/no/such"), "is not a directory that this user may write to"),
     ],
 )
 @needs_root
