@@ -84,7 +84,7 @@ def test_applications_in_storage_of_two_kinds(tmp_path: Path) -> None:
     assert code == 0, said
     assert "fio differs between the environments" in said, said
     by_arm = trials(results)
-    for arm, kind in (("native/1x2", "loop device"), ("box/2x1", "not a block device")):
+    for arm, kind in (("native/1x2", "loop device"), ("box/2x1", "no block device")):
         trial = by_arm[arm]
         assert trial["status"] == "ok", trial["reason"]
         assert kind in trial["facts"]["fio"]["meets"], trial["facts"]
