@@ -88,8 +88,8 @@ static void note_answer(struct way *way, uint64_t number, int64_t when) {
     r->last = when;
 }
 
-/* Return whether there is room for a further request. The memory grows with the requests: --time may be a
- * day, of which most moves take seconds. */
+/* Return whether there is room for a further request. The memory grows with the requests, since --time may be
+ * a day, and most moves take seconds. */
 static bool has_room(struct way *way, size_t most) {
     if (way->count < way->room)
         return true;

@@ -18,7 +18,7 @@ from typing import Any, cast
 import pytest
 from tests.system.moving_case import stats_dump
 
-from nearmetal.api.moves import moving, plans, restore_plans
+from nearmetal.api.moves import moving, plans, restore_plans, speeds
 from nearmetal.api.moves.dumps import removed_if_failed
 from nearmetal.api.moves.plans import past_moves
 from nearmetal.environments import Criu, Unavailable
@@ -619,12 +619,12 @@ def unmeasured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[floa
     """A machine on which nothing is measured for a plan: the speeds that would be measured, each half of the
     one before."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    speeds = iter([1e9, 5e8, 2.5e8, 1e8])
-    monkeypatch.setattr(plans, "_write_speed", lambda _: next(speeds))
-    monkeypatch.setattr(plans, "_ssh_speed", lambda _: next(speeds))
+    found = iter([1e9, 5e8, 2.5e8, 1e8])
+    monkeypatch.setattr(speeds, "_write_speed", lambda _: next(found))
+    monkeypatch.setattr(speeds, "_ssh_speed", lambda _: next(found))
     monkeypatch.setattr(plans, "_criu", lambda _: CRIU)
     monkeypatch.setattr(plans, "_require_like", lambda *_: ())
-    return speeds
+    return found
 
 
 def process_of(facts: Facts, way: DestinationKind, methods: tuple[Method, ...]) -> External:

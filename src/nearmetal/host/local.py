@@ -16,7 +16,7 @@ from .processes.bounded import Drain
 from .processes.conversation import Conversation
 from .processes.failure import CANNOT_START, NOT_FOUND, TIMED_OUT
 from .processes.helper import launch_helper, wait_for_end
-from .processes.labelled import LABEL_VARIABLE, kill_group, kill_session
+from .processes.labelled import LABEL_VARIABLE, kill_group, kill_program
 
 _READ = 1 << 16
 #: Seconds for which pipes are still read after their program was killed. A daemon may keep them open.
@@ -49,10 +49,7 @@ class LocalProcess:
         return self._popen.wait()
 
     def kill(self) -> None:
-        if self._popen.poll() is None:
-            kill_group(self.pid, self._popen.wait)
-        elif self._label is not None:
-            kill_session(self.pid, self._label)
+        kill_program(self.pid, self._label, runs=self.poll() is None, reap=self._popen.wait)
         for drain in self._drains:
             drain.join(_LAST_WORDS)
 

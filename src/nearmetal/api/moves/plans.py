@@ -8,8 +8,6 @@ import contextlib
 import json
 import math
 import os
-import shlex
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +31,7 @@ from ...environments.external import (
 from ...errors import NearmetalError, UnavailableError, UsageError
 from ...host import Host, LocalHost
 from ...host.pages import sample_pages, shares_memory
-from ...host.runtime import PROBED, user_state, write_speed
+from ...host.runtime import user_state
 from ...host.ssh import SshHost
 from ...images import ImageStore
 from ...lifecycle import (
@@ -51,12 +49,12 @@ from ...lifecycle import (
     depends_on_dirtying,
     dirtying,
     guest_conditions,
-    measured_bandwidth,
     predict,
     process_conditions,
 )
 from ...node.criu import find_criu
 from ...records.disk import write_file
+from .speeds import measured_speeds
 
 CHECKPOINT, MIGRATE = "checkpoint", "migrate"
 USUAL_BOUND = 0.3
@@ -207,7 +205,7 @@ def planned(
     seen, notes = _dirtying(facts, able)
     # Measured once: from two measurements of one speed, noise could choose the method.
     needs_speed = action == CHECKPOINT or any(external.costs(m).bandwidth is None for m in able)
-    speeds = _measured(target, action, remote) if needs_speed else None
+    speeds = measured_speeds(target, remote, restored=action == MIGRATE) if needs_speed else None
     known = {m: _conditions(external, facts, seen, m, how, action, speeds) for m in able}
     past, kind = past_moves(), _kind(external.name, action, target)
     uncorrected = tuple(predict(m, known[m]) for m in able)
@@ -333,7 +331,7 @@ def _conditions(
 ) -> Conditions:
     """Return the inputs of a prediction.
 
-    speeds: from _measured(); None if every method has a bandwidth of its own.
+    speeds: from measured_speeds(); None if every method has a bandwidth of its own.
     """
     costs, memory, (bandwidth, read) = external.costs(method), float(facts.memory), speeds or (None, None)
     if action == MIGRATE and costs.bandwidth is not None:
@@ -343,38 +341,6 @@ def _conditions(
     if facts.guest is not None:
         return guest_conditions(memory, seen, costs, bandwidth, bound=bound, most=most)
     return process_conditions(memory, seen, costs, bandwidth, bound=bound, most=most, read_speed=read)
-
-
-def _measured(target: Target, action: str, remote: SshHost | None) -> tuple[Estimate, Estimate | None]:
-    """Estimate the speed of a move, and that of reading its images back (None if none are), in bytes per
-    second, from a measurement of how fast a destination receives data. For the URI of a hypervisor, nothing
-    is measured."""
-    if remote is None and target.way is DestinationKind.HOST:  # at the URI of a hypervisor
-        return Estimate(3e7, 2e8, 3e9), None
-    speed = _write_speed(Path(target.text)) if remote is None else _ssh_speed(remote)
-    once = measured_bandwidth(speed, 1.0)
-    return (once, None) if action == CHECKPOINT else (measured_bandwidth(speed, 2.0), once)
-
-
-def _write_speed(directory: Path) -> float:
-    at = next(p for p in (directory, *directory.absolute().parents) if p.is_dir())
-    try:
-        return write_speed(at)
-    except OSError as e:
-        raise UsageError(f"{at}: {e.strerror}", remedy="a directory that can be written to") from e
-
-
-def _ssh_speed(remote: SshHost) -> float:
-    begin = time.monotonic()
-    done = LocalHost().run(
-        ["sh", "-c", f"head -c {PROBED} /dev/zero | {shlex.join(remote.words(['wc', '-c']))}"],
-        timeout=SECONDS,
-    )
-    if not done.ok or done.stdout.strip() != str(PROBED):
-        raise UnavailableError(
-            f"cannot send data to {remote.name}: {done.failure()}", remedy=f"ssh {remote.name} wc -c"
-        )
-    return PROBED / (time.monotonic() - begin)
 
 
 def _require_remote_room(remote: SshHost, size: int) -> None:

@@ -19,7 +19,7 @@ from ...errors import RunError
 from ..base import REPORT_FD, Launched
 from ..runtime import rebuild_remedy
 from .failure import describe_failure
-from .labelled import LABEL_VARIABLE, kill_group, kill_session
+from .labelled import LABEL_VARIABLE, kill_program
 
 _LONGEST_REPORT = 65536
 
@@ -48,10 +48,7 @@ class SpawnedProcess:
         return status
 
     def kill(self) -> None:
-        if self.poll() is None:
-            kill_group(self.pid, lambda: self.wait(60))
-        elif self._label is not None:
-            kill_session(self.pid, self._label)
+        kill_program(self.pid, self._label, runs=self.poll() is None, reap=lambda: self.wait(60))
 
 
 def wait_for_end(child: int, timeout: float) -> bool:

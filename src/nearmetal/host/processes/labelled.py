@@ -156,6 +156,18 @@ def kill_group(leader: int, reap: Callable[[], object]) -> None:
         pause = min(2 * pause, 0.05)  # each look reads the state of every process
 
 
+def kill_program(leader: int, label: str | None, *, runs: bool, reap: Callable[[], object]) -> None:
+    """Kill a child and its process group; if it has ended, what is left of its session.
+
+    label: the label in its environment; None if there is none.
+    runs: whether it still runs. reap: waits for it.
+    """
+    if runs:
+        kill_group(leader, reap)
+    elif label is not None:
+        kill_session(leader, label)
+
+
 def kill_session(leader: int, label: str) -> None:
     """Kill what is left of the session of a program that has ended: its processes with this label.
 

@@ -156,7 +156,7 @@ class LifecycleSubject(EventSubject):
 
     @property
     def job_ranks(self) -> int:
-        """Number of ranks of the job, of which one rank or all are moved; 1 if there is no job."""
+        """Number of ranks of the job; 1 if there is no job. One rank is moved, or all are."""
         return USUAL_RANKS.get(self.extent, 1) if self.ranks is None else self.ranks
 
     @property
