@@ -32,6 +32,9 @@ void die_with_parent(void);
 /* Execute argv. On failure, exit with status 127 if there is no such program, 111 otherwise. nm-rank is not
  * executed, but runs in this process. */
 _Noreturn void execute(char *const argv[]);
+/* Execute argv from a sealed copy of the program in memory. argv[0]: its absolute path. Where no copy can be
+ * made, like execute(). */
+_Noreturn void execute_copy(char *const argv[]);
 /* End like a child with this wait status: with the same exit status or by the same signal. */
 _Noreturn void end_with(int status);
 /* Wait for the child, and end like it. */
@@ -114,6 +117,7 @@ struct entry {
     const char *call; /* see answer(); NULL if the caller is not nm-box call */
     const char *only;
     bool signal_grandchildren;
+    bool copy;     /* whether to execute_copy() */
     bool by_init;  /* whether the first process of the instance starts the command: see ask_init() */
     bool detached; /* with by_init: whether to end without waiting for the command */
     pid_t pid;

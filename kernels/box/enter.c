@@ -133,6 +133,13 @@ static void change_directory(const char *asked, const char *before) {
     }
 }
 
+static _Noreturn void become(const struct entry *entry, const char *before, char *const argv[]) {
+    change_directory(entry->directory, before);
+    if (entry->copy)
+        execute_copy(argv);
+    execute(argv);
+}
+
 void enter(const struct entry *entry, char *const argv[]) {
     char before[PATH_MAX] = "/";
     if (entry->directory == NULL && getcwd(before, sizeof before) == NULL)
@@ -148,10 +155,8 @@ void enter(const struct entry *entry, char *const argv[]) {
         ask_init(entry, entry->directory != NULL ? entry->directory : before, argv);
     if (entry->pid != 0)
         join_namespaces(entry);
-    if ((entry->pid == 0 || entry->only != NULL) && unified < 0 && !entry->signal_grandchildren) {
-        change_directory(entry->directory, before);
-        execute(argv);
-    }
+    if ((entry->pid == 0 || entry->only != NULL) && unified < 0 && !entry->signal_grandchildren)
+        become(entry, before, argv);
     /* Only new processes are in a joined PID namespace, so the command is a child. */
     handle_signals(forward, SIG_BLOCK); /* until child_pid is known, else one that comes early is lost */
     pid_t child = fork_into(unified);
@@ -160,8 +165,7 @@ void enter(const struct entry *entry, char *const argv[]) {
     if (child == 0) {
         handle_signals(SIG_DFL, SIG_UNBLOCK);
         die_with_parent();
-        change_directory(entry->directory, before);
-        execute(argv);
+        become(entry, before, argv);
     }
     if (entry->signal_grandchildren && snprintf(grandchildren, sizeof grandchildren,
                                                 "/proc/%d/task/%d/children", (int)child, (int)child) < 0)
@@ -182,6 +186,7 @@ int enter_main(int argc, char **argv) {
                                             {"only", required_argument, NULL, 'o'},
                                             {"call", required_argument, NULL, 'C'},
                                             {"signal-grandchildren", no_argument, NULL, 'G'},
+                                            {"copy", no_argument, NULL, 'M'},
                                             {"by-init", no_argument, NULL, 'I'},
                                             {"detached", no_argument, NULL, 'T'},
                                             {NULL, 0, NULL, 0}};
@@ -208,6 +213,9 @@ int enter_main(int argc, char **argv) {
             break;
         case 'G':
             entry.signal_grandchildren = true;
+            break;
+        case 'M':
+            entry.copy = true;
             break;
         case 'I':
             entry.by_init = true;

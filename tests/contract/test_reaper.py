@@ -1,9 +1,12 @@
-"""Processes that another program has started: fetched when they end, and ended when no longer wanted."""
+"""Processes that another program has started: fetched when they end, and ended when no longer wanted. And
+programs that run from a copy in memory."""
 
 from __future__ import annotations
 
+import fcntl
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,16 @@ def test_background_processes_of_a_daemon_are_reaped(tools: Tools) -> None:
     nothing = HOST.run(reap, timeout=600)
     assert nothing.returncode == 111
     assert str(find_error_line(nothing.stderr)) == "nm-box: reap needs a command (reap)"
+
+
+def test_a_program_runs_from_a_copy_that_nothing_can_write_or_resize(tools: Tools) -> None:
+    enter = [tools / "nm-box", "enter", "--pid", "0", "--copy", "--"]
+    seals = "import fcntl; print(fcntl.fcntl(open('/proc/self/exe'), fcntl.F_GET_SEALS))"
+    done = HOST.run([*enter, sys.executable, "-c", seals], timeout=600)
+    all_seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+    assert done.ok and int(done.stdout) == all_seals
+    assert HOST.run([*enter, "true"], timeout=600).ok  # found by PATH, without a copy
+    assert HOST.run([*enter, "/no/such"], timeout=600).returncode == 127
 
 
 def test_a_daemon_does_not_outlive_its_reaper(tools: Tools) -> None:

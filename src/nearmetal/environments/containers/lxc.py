@@ -51,7 +51,7 @@ class Lxc(ProgramBackend, criu_of.RestoresByCriu):
             groups_of_lxc(request.place),
             started(host, tools, request, container, find=find_lxc_message) as one,
         ):
-            yield _instance(tools, request, one.pid, one.phases, one.given)
+            yield _instance(host, tools, request, one.pid, one.phases, one.given)
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         if host.which("lxc-checkpoint") is None:
@@ -130,9 +130,17 @@ def container(given: Wrapped) -> list[str]:
 
 
 def _instance(
-    tools: Tools, request: InstanceRequest, pid: int, phases: Mapping[str, float], given: Wrapped
+    host: Host,
+    tools: Tools,
+    request: InstanceRequest,
+    pid: int,
+    phases: Mapping[str, float],
+    given: Wrapped,
 ) -> ProgramInstance:
-    attach = [*_into(tools, pid), "--signal-grandchildren", "--", *_lxc("lxc-attach", given.state), "--"]
+    # A copy that lxc-attach makes of itself fails on a busy machine: see kernels/box/copy.c.
+    program = host.which("lxc-attach") or "lxc-attach"
+    options = ["--copy", "--signal-grandchildren", "--"]
+    attach = [*_into(tools, pid), *options, *_lxc(program, given.state), "--"]
     return program_instance(request, pid, phases, given.groups, entered(tools, request, attach))
 
 
@@ -152,7 +160,7 @@ def _restored(
     with restoring_from(host, request, argv, images, pid_of=restored_pid) as pid:
         cgroups.thaw(pid, request.place)  # CRIU restores the state in which it found the group
         phases = {"restore": seconds(begin, time.monotonic_ns())}
-        yield _instance(tools, request, pid, phases, given)
+        yield _instance(host, tools, request, pid, phases, given)
 
 
 def _checkpointing(
