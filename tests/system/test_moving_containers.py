@@ -16,7 +16,7 @@ from tests.system.moving_case import ROOT, There, children, criu, state, there
 from tests.system.test_moving import NAME, root, started_runc
 
 from nearmetal.api.moves import moving
-from nearmetal.errors import RunError
+from nearmetal.errors import RunError, UnavailableError
 from nearmetal.lifecycle import Method
 
 pytestmark = [pytest.mark.apart, pytest.mark.no_run, ROOT]
@@ -99,6 +99,16 @@ def test_a_container_moves_to_another_host(
     container.goes_on()
     assert container.runs_there and not container.runs_here
     assert not list((state / "checkpoints").iterdir()) and not there.left()
+
+
+def test_a_bundle_that_is_missing_there_is_said_before_the_container_stops(
+    container: Container, there: There, root: Path, state: Path
+) -> None:
+    subprocess.run([*container.inside, "mount", "-t", "tmpfs", "none", str(root.parent)], check=True)
+    with pytest.raises(UnavailableError, match=f"bundle: {root.parent} contains no config.json") as refused:
+        moving.migrate(container.name, "there", moving.MoveOptions())
+    assert refused.value.where == "there" and "copy the bundle" in refused.value.remedy
+    assert container.runs_here and not (state / "checkpoints").exists(), "no dump has begun"
 
 
 @pytest.mark.parametrize("method", MOVES)

@@ -67,8 +67,14 @@ def criu_has_ended(directory: Path) -> None:
     until(lambda: not running(), "the end of CRIU")
 
 
-def comes_back(program: Program, images: Path, cwd: Path) -> None:
-    """The images, which the error or the documentation names, are whole."""
+def comes_back(program: Program, images: Path, cwd: Path, *, begun: bool = False) -> None:
+    """The images, which the error or the documentation names, are whole. begun: whether a restore from them
+    was ended, so that the note of it must be removed first."""
+    if begun:
+        note = images / "nearmetal-restored.txt"
+        refused = nearmetal("restore", str(images), cwd=cwd)
+        assert refused.returncode == 2 and f"if it does not run: rm {note} && " in refused.stderr
+        note.unlink()
     done = nearmetal("restore", str(images), cwd=cwd)
     assert done.returncode == 0, done.stderr
     program.goes_on()
@@ -91,7 +97,7 @@ def test_the_tool_is_killed(
         refused = nearmetal("restore", "i", cwd=tmp_path)
         assert refused.returncode != 0 and len(program.copies) == 1, "no second copy is made"
     else:
-        comes_back(program, tmp_path / "i", tmp_path)
+        comes_back(program, tmp_path / "i", tmp_path, begun=moment in AT_RESTORE)
 
 
 @pytest.mark.parametrize("moment", [*AT_DUMP, *AT_RESTORE])
@@ -236,9 +242,10 @@ def test_ctrl_c_ends_what_a_restore_has_begun(program: Program, tmp_path: Path) 
         until(reached.exists, "the restore")
         tool.send_signal(signal.SIGINT)
         said = tool.communicate()[1]
-    assert "interrupted; whether" in said and "nearmetal restore i" in said, said
+    assert "interrupted; whether" in said, said
+    assert "rm i/nearmetal-restored.txt && nearmetal restore i" in said, said
     until(lambda: not program.copies, "the end of what was restored")
-    comes_back(program, tmp_path / "i", tmp_path)
+    comes_back(program, tmp_path / "i", tmp_path, begun=True)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.system.moving_case import (
     Program,
     There,
     at_moment,
+    children,
     criu,
     program,
     state,
@@ -68,6 +70,19 @@ def test_it_continues_here_if_the_restore_there_fails(
     assert program.running and not there.left()
     logs_only = [p.suffix for p in (state / "checkpoints").rglob("*") if p.is_file()]
     assert set(logs_only) <= {".log"}
+
+
+def test_a_pid_that_is_taken_there_is_said_before_the_program_stops(
+    program: Program, there: There, state: Path
+) -> None:
+    enter = ["nsenter", f"--target={children(there.daemon.pid)[0]}", "--mount", "--pid"]
+    take = f"echo {program.pid - 1} >/proc/sys/kernel/ns_last_pid; exec sleep 600 &"
+    subprocess.run([*enter, "sh", "-c", take], stdout=subprocess.DEVNULL, check=True)
+    with pytest.raises(UnavailableError, match=f"process IDs: PID {program.pid} is taken") as refused:
+        moving.migrate(str(program.pid), "there", moving.MoveOptions())
+    assert refused.value.where == "there" and refused.value.remedy.startswith("end that process")
+    assert not (state / "checkpoints").exists(), "no dump has begun"
+    program.goes_on()
 
 
 def test_memory_at_a_page_server_is_kept_if_the_source_does_not_end(

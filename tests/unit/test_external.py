@@ -33,6 +33,7 @@ from nearmetal.environments.external import (
     Work,
     again_line,
     find_external,
+    forget_restored,
     read_interrupted,
     read_saved,
     remove_images,
@@ -43,6 +44,7 @@ from nearmetal.environments.external import (
     take_back,
     write_begun,
     write_handed_over,
+    write_restored,
     write_saved,
 )
 from nearmetal.environments.external.containers import LxcContainer, RuncContainer
@@ -355,6 +357,16 @@ def test_images_that_another_host_restores_are_not_restored_here_unasked(tmp_pat
     take_back(tmp_path)
     require_kept(tmp_path)
     assert again_line(tmp_path) == f"nearmetal restore {tmp_path}"
+
+
+def test_images_whose_restore_was_ended_are_not_restored_unasked(tmp_path: Path) -> None:
+    write_restored(tmp_path, "runc:b", finished=False)
+    with pytest.raises(UsageError, match="was ended while it restored runc:b from .*; runc:b may run") as kept:
+        require_kept(tmp_path)
+    note = tmp_path / "nearmetal-restored.txt"
+    assert kept.value.remedy.endswith(f"if it does not run: rm {note} && nearmetal restore {tmp_path}")
+    forget_restored(tmp_path)
+    require_kept(tmp_path)
 
 
 def test_images_are_restored_a_second_time_only_on_request(

@@ -31,6 +31,7 @@ from ...environments.external import (
     Work,
     WrittenError,
     find_external,
+    forget_restored,
     named,
     require_kept,
     require_new,
@@ -169,13 +170,9 @@ def restore(directory: Path, into: str | None = None, say: Say = lambda _: None)
         plan = planned_restore(host, directory, saved, external)
         begin = time.monotonic()
         try:
-            now = external.restore(host, work, directory.absolute(), saved)
-        except RestoredError:
-            write_restored(directory, external.name)
-            raise
+            now = _restored(host, external, work, directory, saved)
         except KeyboardInterrupt as e:
             raise interrupted(external, directory) from e
-        write_restored(directory, now)
         total = time.monotonic() - begin
     remember_restore(plan, total)
     return MoveResult(
@@ -255,18 +252,16 @@ def _by_directory(
     frozen = write(host, external, work, saved, images)
     size = write_saved(images, saved)
     try:
-        now = external.restore(host, work, images.absolute(), saved)
+        now = _restored(host, external, work, images, saved)
     except RestoredError:
-        write_restored(images, external.name)
         raise
+    except KeyboardInterrupt as e:
+        raise interrupted(external, images) from e
     except NearmetalError as e:
         raise RunError(
             f"{external.name} runs nowhere: {e.what}", where=e.where or str(images), remedy=e.remedy
         ) from e
-    except KeyboardInterrupt as e:
-        raise interrupted(external, images) from e
     end = time.monotonic()
-    write_restored(images, now)
     return MovedAway(now=now, total=end - begin, downtime=end - frozen, sent=size), str(images)
 
 
@@ -402,7 +397,9 @@ def _back(
             there.fetch(images)
             write_saved(images, replace(saved, method=Method.CRIU))
             there.kept = False
-        back = external.restore(host, work, images, saved)
+        back = _restored(host, external, work, images, saved)
+    except RestoredError:
+        raise
     except NearmetalError as second:
         raise RunError(
             f"{external.name} runs nowhere: {why.what}; and here: {second.what}",
@@ -413,6 +410,22 @@ def _back(
         raise interrupted(external, images, there) from e
     shutil.rmtree(images, ignore_errors=True)
     return back
+
+
+def _restored(host: Host, external: External, work: Work, images: Path, saved: Saved) -> str:
+    """Restore an instance on this machine from images, and note there that it was restored, so that no second
+    copy is. Returns its name."""
+    write_restored(images, external.name, finished=False)
+    try:
+        now = external.restore(host, work, images.absolute(), saved)
+    except RestoredError:
+        write_restored(images, external.name)
+        raise
+    except NearmetalError:
+        forget_restored(images)
+        raise
+    write_restored(images, now)
+    return now
 
 
 def _images_of(target: Target, how: MoveOptions, plan: MovePlan) -> Path:

@@ -20,6 +20,7 @@ from ...environments.external import (
     Facts,
     HostCheck,
     Moves,
+    Saved,
     Target,
     Work,
     compare,
@@ -358,13 +359,17 @@ def _require_remote_room(remote: SshHost, size: int) -> None:
 
 
 def _require_like(host: Host, external: External, remote: SshHost, facts: Facts) -> tuple[HostCheck, ...]:
-    """Compare another host with this machine, and return the findings.
+    """Compare another host with this machine, look whether names and PIDs of the instance are free there, and
+    return the findings.
 
     Raises UnavailableError if the instance may fail there. It runs here, so unlike a restore this move is not
     tried.
     """
     source = describe(host, facts.processes)
     findings = tuple(compare(source, read_by_command(remote, source), facts.memory))
+    if not _same_machine(host, remote):  # there the instance itself still has its name and its PIDs
+        saved = Saved(name=external.name, method=Method.CRIU, own=external.needs(host))
+        findings += tuple(external.look(remote, Path(REMOTE).parent, saved))
     unlike = [f for f in findings if f.answer in (CheckOutcome.DIFFERS, CheckOutcome.PREVENTS)]
     if not unlike:
         return findings
@@ -377,6 +382,13 @@ def _require_like(host: Host, external: External, remote: SshHost, facts: Facts)
         where=remote.name,
         remedy="; ".join(remedies),
     )
+
+
+def _same_machine(host: Host, remote: SshHost) -> bool:
+    """Return whether another host is this machine, with the same PIDs."""
+    words = ["sh", "-c", "cat /proc/sys/kernel/random/boot_id; readlink /proc/self/ns/pid"]
+    here, there = (one.run(words, timeout=ASK_SECONDS).stdout for one in (host, remote))
+    return bool(here) and here == there
 
 
 def _kind(instance: str, action: str, target: Target) -> str:

@@ -23,6 +23,7 @@ from .names import FORMS, KINDS, find_external, named
 from .saved import (
     MANIFEST,
     again_line,
+    forget_restored,
     read_interrupted,
     read_saved,
     remove_images,

@@ -146,9 +146,9 @@ class RuncContainer(_Container, DumpedByCriu):
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[HostCheck]:
         yield free_name(self.what, self._exists(host), f"runc delete {self.container}")
         bundle = Path(saved.own.get("bundle", ""))
-        whole = (bundle / "config.json").is_file()
+        whole = host.run(["test", "-f", str(bundle / "config.json")], timeout=ASK_SECONDS).ok
         remedy = "copy the bundle of the container to that path"
-        yield checked("bundle", whole, f"{bundle} is here", f"{bundle} contains no config.json", remedy)
+        yield checked("bundle", whole, f"{bundle} is there", f"{bundle} contains no config.json", remedy)
 
     def _words(self, host: Host, work: Work, action: str, images: Path) -> list[str]:
         program = script_on(host, work, images)
@@ -240,7 +240,7 @@ class LxcContainer(_Container):
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[HostCheck]:
         yield free_name(self.what, self._running(host) is not None, "lxc-stop")
         known = host.run(["lxc-info", *self._named(), "--state"], timeout=ASK_SECONDS).ok
-        good, bad = "LXC knows the container", f"LXC has no container {self.container} here"
+        good, bad = "LXC knows the container", f"LXC has no container {self.container}"
         yield checked(
             "configuration", known, good, bad, "copy its configuration and its root to the same paths"
         )

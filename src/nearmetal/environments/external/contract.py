@@ -224,7 +224,7 @@ class External(Protocol):
         """
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[HostCheck]:
-        """Check whether this machine has what restore() needs, and yield the results. Nothing is changed."""
+        """Check whether a host has what restore() needs there, and yield the results. Nothing is changed."""
 
 
 @runtime_checkable

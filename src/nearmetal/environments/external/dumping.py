@@ -216,7 +216,7 @@ def script_on(host: Host, work: Work, images: Path) -> str:
 
 
 def free_name(name: str, taken: bool, remedy: str) -> HostCheck:
-    return checked("name", not taken, f"{name} is free", f"{name} runs or exists here already", remedy)
+    return checked("name", not taken, f"{name} is free", f"{name} runs or exists already", remedy)
 
 
 def require_way(way: DestinationKind, method: Method) -> None:

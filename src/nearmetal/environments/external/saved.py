@@ -27,7 +27,9 @@ HANDED_OVER = "nearmetal-handed-over.txt"
 restored on that host. From then on the instance may run there."""
 RESTORED = "nearmetal-restored.txt"
 """Name of the file that says as which instance the images were restored. A second restore would run a second
-copy."""
+copy. It is written before the restore, with the line _UNFINISHED, and again after it: if nearmetal is killed
+between, the instance may run."""
+_UNFINISHED = "not known to be finished"
 _INVENTORY = "inventory.img"
 """The image that CRIU writes last. CRIU ends the instance only after it."""
 STATE = "guest.state"
@@ -108,10 +110,17 @@ def write_handed_over(directory: Path, host: str, path: Path) -> None:
     (directory / HANDED_OVER).write_text(f"{host}:{path}\n")
 
 
-def write_restored(directory: Path, name: str) -> None:
-    """Write RESTORED: the images were restored as an instance. On a full disk, nothing is written."""
-    with contextlib.suppress(OSError):  # the instance runs
-        (directory / RESTORED).write_text(f"{name}\n")
+def write_restored(directory: Path, name: str, *, finished: bool = True) -> None:
+    """Write RESTORED: the images were restored as an instance or, if not finished, are about to be. On a full
+    disk, nothing is written."""
+    with contextlib.suppress(OSError):  # an instance that runs, or can be restored, is worth more than a note
+        (directory / RESTORED).write_text(f"{name}\n" if finished else f"{name}\n{_UNFINISHED}\n")
+
+
+def forget_restored(directory: Path) -> None:
+    """Remove RESTORED, since the restore has failed."""
+    with contextlib.suppress(OSError):
+        (directory / RESTORED).unlink(missing_ok=True)
 
 
 def take_back(directory: Path) -> None:
@@ -135,7 +144,13 @@ def require_kept(directory: Path) -> None:
             f"the images in {directory} were copied to {where}, to restore the instance there",
             remedy=f"find out there; if it does not run: {again_line(directory)}",
         )
-    if name := _note(directory / RESTORED):
+    if note := _note(directory / RESTORED):
+        name, *unfinished = note.splitlines()
+        if unfinished:
+            raise UsageError(
+                f"nearmetal was ended while it restored {name} from {directory}; {name} may run",
+                remedy=f"find out; if it does not run: {again_line(directory)}",
+            )
         raise UsageError(
             f"the images in {directory} were restored already, as {name}",
             remedy=f"if that copy runs nowhere any more: {again_line(directory)}",
