@@ -31,7 +31,7 @@ test-lifecycle: setup-test
 	$(PYTHON) -m pytest $(addprefix tests/unit/test_,lifecycle_table.py job_move_parts.py) \
 	  $(addprefix tests/contract/test_,checkpoints.py migration.py libvirt_moves.py monitor.py job_ranks.py probe.py) \
 	  $(addprefix tests/contract/test_,multiplex.py precopy_in_guest.py) tests/system/test_dmtcp_jobs.py \
-	  $(addprefix tests/system/test_,checkpoint_run.py checkpoint_faults.py random_faults.py migration_run.py) \
+	  $(addprefix tests/system/test_,checkpoint_run.py checkpoint_faults.py random_faults.py random_faults_guests.py migration_run.py) \
 	  $(addprefix tests/system/test_,moving.py job_moves.py) \
 	  $(addprefix tests/system/test_moving_,hosts.py unlike.py containers.py faults.py cut.py guests.py) -q $(ARGS)
 

@@ -26,6 +26,9 @@ from hypothesis import HealthCheck, settings
 # start background commands with SIGINT ignored, and programs started by the tests would inherit that.
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, signal.default_int_handler)
+# Under nohup the tests go on without a terminal, but the programs that they start do not inherit that.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 NEARMETAL = str(Path(sys.executable).parent / "nearmetal")
 NAME = "debian-mpi"
 # How long an example takes to draw or to run says how busy the machine is, no more.

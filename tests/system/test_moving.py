@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -279,6 +280,12 @@ class Guest:
 
 @pytest.fixture
 def guests(tmp_path: Path) -> Iterator[list[Guest]]:
+    with two_guests(tmp_path) as made:
+        yield made
+
+
+@contextmanager
+def two_guests(tmp_path: Path) -> Iterator[list[Guest]]:
     """One that runs, and one that waits for it."""
     for first, last in ((0x100000, 0x2100000),):
         symbols = {"FIRST": first, "LAST": last, "WAIT": 20_000_000}

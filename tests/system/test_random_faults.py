@@ -18,8 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -29,6 +28,7 @@ from random import Random
 import pytest
 from tests.patience import until
 from tests.system.checkpoint_case import Case, checkpointing_backends
+from tests.system.random_draws import Fault, faults, judge
 
 from nearmetal.environments import Criu
 from nearmetal.errors import NearmetalError, RunError, TrialFailedError
@@ -41,11 +41,7 @@ from nearmetal.subjects.events.progress import read_progress
 pytestmark = [pytest.mark.apart, pytest.mark.beside, pytest.mark.no_run]
 
 BACKENDS = ("native", "namespaces", "runc")
-SEEDS, HITS = 12, 25
-MOST = 5 * HITS
-"""Most faults that are drawn for a seed, hits and misses."""
-LEAST = 2
-"""Fewest hits of each kind of fault for a seed."""
+SEEDS = 12
 SPAN = 0.5
 """Seconds from the begin of a move, within which its fault occurs. Most moves take less."""
 HERE, LOST = "the program goes on at the source", "runs nowhere"
@@ -222,10 +218,6 @@ def with_tool_killed(case: Case, delay: float) -> tuple[bool, list[str]]:
     return alive, [*found, *(f"left: {item.kind} {item.detail}" for item in find(case.label))]
 
 
-Fault = tuple[str, bool, list[str]]
-"""The description of an event with a fault, whether the fault hit, and what is wrong."""
-
-
 def fault(kind: str, rng: Random, criu: Criu, directory: Path) -> Fault:
     """Make one event with a fault of a kind."""
     name = rng.choice(BACKENDS)
@@ -256,39 +248,7 @@ def fault(kind: str, rng: Random, criu: Criu, directory: Path) -> Fault:
         return f"{words}{kind} {struck}: {said or 'no error'}", struck > 0, wrong
 
 
-def faults(
-    rng: Random, make: Callable[[str], Fault], hits: int = HITS, most: int = MOST
-) -> Iterator[tuple[str, Fault]]:
-    """Make faults until `hits` of them have hit, and yield each with its kind. Each kind is wanted equally
-    often, in random order; one that misses is drawn again after the others.
-
-    most: most faults that are made.
-    """
-    wanted = [*KINDS * (hits // len(KINDS)), *rng.sample(KINDS, hits % len(KINDS))]
-    rng.shuffle(wanted)
-    for _ in range(most):
-        if not wanted:
-            return
-        kind = wanted.pop(0)
-        made = make(kind)
-        if not made[1]:
-            wanted.append(kind)
-        yield kind, made
-
-
-def judge(seed: int, made: Iterable[tuple[str, Fault]], least: int = LEAST) -> None:
-    """Print faults and fail if one ended wrongly, or if fewer than `least` of a kind have hit."""
-    hits, bad = Counter[str](), []
-    for number, (kind, (words, hit, wrong)) in enumerate(made):
-        hits[kind] += hit
-        print(f"{seed}.{number} {'hit' if hit else 'missed'} {words}{f'; WRONG: {wrong}' if wrong else ''}")
-        if wrong:
-            bad.append((words, wrong))
-    assert not bad, bad
-    assert all(hits[kind] >= least for kind in KINDS), f"too few faults met their event: {dict(hits)}"
-
-
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_no_random_fault_ends_wrongly(seed: int, criu: Criu, tmp_path: Path) -> None:
     rng = Random(seed)
-    judge(seed, faults(rng, lambda kind: fault(kind, rng, criu, tmp_path / f"{next(numbers)}")))
+    judge(seed, KINDS, faults(rng, KINDS, lambda kind: fault(kind, rng, criu, tmp_path / f"{next(numbers)}")))

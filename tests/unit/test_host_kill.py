@@ -6,7 +6,9 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.patience import one_fits, until
@@ -48,22 +50,27 @@ def test_no_child_outlives_a_kill(tmp_path: Path) -> None:
     assert members(process.pid) == []
 
 
-def left_behind(tmp_path: Path, label: str, environment: Mapping[str, str] | None) -> list[str]:
-    """The states of the children of a program that was killed by somebody else, after kill()."""
+@contextmanager
+def orphaned(tmp_path: Path, label: str, environment: Mapping[str, str] | None) -> Iterator[int]:
+    """The group of a program that was killed by somebody else, with its stopped child, after kill()."""
     out = tmp_path / label
     process = LocalHost().start(["sh", "-c", ORPHAN], stdout=out, stderr=tmp_path / "err", env=environment)
     until(lambda: process.poll() is not None, "the end of the program")
     process.kill()
-    found = members(process.pid)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    return found
+    try:
+        yield process.pid
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_stopped_children_of_a_program_that_was_killed_are_killed_by_their_label(tmp_path: Path) -> None:
     label = f"nearmetal-test{os.getpid()}-orphan"
-    assert left_behind(tmp_path, label, {LABEL_VARIABLE: label}) == []
-    assert left_behind(tmp_path, f"{label}-none", None) == ["T"]
+    with orphaned(tmp_path, label, {LABEL_VARIABLE: label}) as group:
+        until(lambda: members(group) == [], "the end of the child")
+    with orphaned(tmp_path, f"{label}-none", None) as group:
+        time.sleep(0.1)
+        assert members(group) == ["T"]
 
 
 def test_no_child_outlives_a_time_limit() -> None:

@@ -232,7 +232,9 @@ class QemuProcess:
             except (RunError, KeyboardInterrupt) as e:
                 if progress.committed:
                     raise self._left(other, listener, method, e) from e
-                raise self._goes_on(f"not moved by {method}", e) from e
+                silent = isinstance(e, RunError) and e.where == str(other)
+                why = "the QEMU at its destination no longer answers" if silent else ""
+                raise self._goes_on(f"not moved by {method}", e, why) from e
             finally:
                 wire.unlink(missing_ok=True)
         return MovedAway(
@@ -284,11 +286,12 @@ class QemuProcess:
             remedy = f"let both run until query-migrate says completed there; {never}"
         return RunError(f"the guest has left its source, and {why}", where=str(other), remedy=remedy)
 
-    def _goes_on(self, what: str, error: RunError | KeyboardInterrupt) -> RunError:
+    def _goes_on(self, what: str, error: RunError | KeyboardInterrupt, why: str = "") -> RunError:
         """Let the guest continue after a failure, and return the error to raise.
 
         what: what failed, such as 'not moved by precopy'.
         error: the cause.
+        why: the cause in words, if more is known of it than the error says.
         """
         runs = False
         with contextlib.suppress(RunError), Monitor(self.socket) as monitor:
@@ -297,7 +300,7 @@ class QemuProcess:
         if not runs and has_ended(self.socket):
             words = "it is lost: its QEMU has ended"
         remedy = error.remedy if isinstance(error, RunError) else ""
-        return RunError(f"the guest was {what}, {words}: {_what(error)}", remedy=remedy)
+        return RunError(f"the guest was {what}, {words}: {why or _what(error)}", remedy=remedy)
 
 
 def _what(error: RunError | KeyboardInterrupt) -> str:

@@ -20,6 +20,9 @@ LAST_SECONDS = 10.0
 """Seconds that the last steps of a move may take beyond its time limit."""
 ASK_AGAIN = 0.05
 """Seconds before a second query, if QEMU reports a completed move whose figures are still zero."""
+_CLEANUP_SECONDS = 0.1
+"""Seconds that a QEMU is given to clean up after a failed move. After multifd, QEMU 7.2 sometimes aborts in
+it."""
 UNDER_WAY = frozenset({"setup", "active", "device", "pre-switchover", "cancelling"})
 """Statuses of a migration that has not ended yet, and in which the guest can still continue at its source."""
 CHANNELS = 2
@@ -314,12 +317,13 @@ def give_up(source: Monitor) -> bool:
         source.ask("migrate_cancel")
     except RunError:
         pass
-    end = time.monotonic() + 10
+    end = time.monotonic() + LAST_SECONDS
     while time.monotonic() < end:
         with contextlib.suppress(RunError):
-            state = source.ask("query-status")
-            if state["running"]:
-                return True
-            source.ask("cont")
+            if not source.ask("query-status")["running"]:
+                source.ask("cont")
+            elif migration_status(source) not in UNDER_WAY:
+                time.sleep(_CLEANUP_SECONDS)
+                break
         time.sleep(LOOK_AGAIN)
-    return False
+    return _runs(source, silent=False)

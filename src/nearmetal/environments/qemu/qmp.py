@@ -48,18 +48,19 @@ class Monitor:
         self.listener = 0
 
     def __enter__(self) -> Monitor:
-        self._loop = asyncio.new_event_loop()
+        self._runner = asyncio.Runner()
+        self._loop = self._runner.get_loop()
         try:
             self._run(self._connect(), "connect")
-        except RunError:
-            self._loop.close()
+        except BaseException:
+            self._runner.close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(RunError):  # it also fails if QEMU has ended
             self._run(self._client.disconnect(), "disconnect")
-        self._loop.close()
+        self._runner.close()  # cancels what an interrupted command has left
 
     async def _connect(self) -> None:
         """Connect to QEMU's socket, with retries for up to LISTENS_SECONDS.
