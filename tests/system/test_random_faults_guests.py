@@ -106,7 +106,7 @@ def settled(move: Move) -> None:
 def wrongs(move: Move, kind: str, said: str) -> list[str]:
     """What is wrong after a move: with its copies, and with what was said of them."""
     ended = move.tool.returncode
-    if kind == TOOL and ended < 0:
+    if ended < 0 and status(move.source) != GONE:
         settled(move)
     here, there = status(move.source), status(move.target)
     found = ["two copies run"] if here == there == "running" else []
@@ -121,7 +121,7 @@ def wrongs(move: Move, kind: str, said: str) -> list[str]:
         found += [] if there == "running" or kind == TARGET else ["it is said to be moved, and does not run"]
     elif "it continues at its source" in said:
         found += [] if here == "running" or kind == SOURCE else ["it is said to continue, and does not"]
-    elif "is lost" in said or "the guest is paused" in said or "it does not run" in said:
+    elif "is lost" in said or "it does not run" in said:
         found += ["it is said not to run, and runs"] if "running" in (here, there) else []
     elif "has left its source" in said:
         found += ["it is said to have left its source, and runs there"] if here == "running" else []

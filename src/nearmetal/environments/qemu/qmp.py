@@ -8,6 +8,7 @@ import contextlib
 import importlib
 import socket
 import struct
+import threading
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,9 @@ class Monitor:
     # The synchronous client of the library is not used. It sends commands without an ID, so a late answer to
     # an abandoned command would be taken for the answer to the next one. It also has no time limit for
     # connections.
+    #
+    # The event loop of the library has a thread of its own. Python runs signal handlers in the main thread,
+    # and an exception that they raise, such as KeyboardInterrupt, would end parts of the library in the loop.
 
     def __init__(self, path: Path) -> None:
         # Imported here, because the import takes a tenth of a second and only guests need it.
@@ -48,19 +52,30 @@ class Monitor:
         self.listener = 0
 
     def __enter__(self) -> Monitor:
-        self._runner = asyncio.Runner()
-        self._loop = self._runner.get_loop()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="QMP", daemon=True)
+        self._thread.start()
         try:
             self._run(self._connect(), "connect")
         except BaseException:
-            self._runner.close()
+            self._end()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(RunError):  # it also fails if QEMU has ended
-            self._run(self._client.disconnect(), "disconnect")
-        self._runner.close()  # cancels what an interrupted command has left
+        try:
+            with contextlib.suppress(RunError):  # it also fails if QEMU has ended
+                self._run(self._client.disconnect(), "disconnect")
+        finally:
+            self._end()
+
+    def _serve(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.get_loop().run_forever()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
 
     async def _connect(self) -> None:
         """Connect to QEMU's socket, with retries for up to LISTENS_SECONDS.
@@ -95,8 +110,9 @@ class Monitor:
     def _run(self, doing: Coroutine[Any, Any, Any], what: str) -> Any:
         from qemu.qmp import ExecuteError
 
+        answer = asyncio.run_coroutine_threadsafe(asyncio.wait_for(doing, QMP_SECONDS), self._loop)
         try:
-            return self._loop.run_until_complete(asyncio.wait_for(doing, QMP_SECONDS))
+            return answer.result()
         except ExecuteError as e:
             raise RunError(f"QEMU refuses {what}: {e}", where=str(self._socket)) from e
         except TimeoutError as e:
@@ -104,15 +120,20 @@ class Monitor:
             raise RunError(said, where=str(self._socket)) from e
         except Exception as e:
             raise RunError(f"QEMU's monitor, {what}: {e}", where=str(self._socket)) from e
+        finally:
+            answer.cancel()  # of an exception of a signal handler; without effect on one that is done
 
     def event_times(self) -> dict[str, float]:
         """Return the events since the previous call: name -> time of the last event of this name, in seconds
         of the machine's CLOCK_REALTIME."""
-        self._loop.run_until_complete(asyncio.sleep(0))  # reads the events that have arrived
         return {
             str(e["event"]): e["timestamp"]["seconds"] + e["timestamp"]["microseconds"] / 1e6
-            for e in map(dict[str, Any], self._client.events.clear())
+            for e in map(dict[str, Any], self._run(self._events(), "read its events"))
         }
+
+    async def _events(self) -> list[Any]:
+        await asyncio.sleep(0)  # reads the events that have arrived
+        return list(self._client.events.clear())
 
     def threads(self) -> tuple[int, ...]:
         """Return the thread IDs of the vCPUs on the machine, in the order of the vCPUs."""
