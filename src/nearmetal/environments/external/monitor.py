@@ -277,8 +277,8 @@ class QemuProcess:
             )
         elif status == "postcopy-paused":
             return RunError(
-                "the guest has left its source, which still holds a part of its memory; at its destination it "
-                f"stands still as soon as it needs that; {why}",
+                "the guest has left its source, which still holds a part of its memory; at its destination "
+                f"it stands still as soon as it needs that; {why}",
                 where=str(other),
                 remedy=f"connect both again: migrate-recover there, then migrate with resume: true at"
                 f" {self.socket}; or end both, and start it again; {never}",
