@@ -615,14 +615,17 @@ def test_the_memory_of_a_process_is_what_belongs_to_no_file() -> None:
     assert shared.touched == 512 << 10 and shared.shared
 
 
-def test_damaged_lines_about_earlier_moves_are_left_out(
+def test_damaged_lines_and_earlier_moves_by_other_rules_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     times = {"predicted_total": 1.0, "total": 2.0, "predicted_downtime": None, "downtime": None}
-    line = json.dumps({"kind": "pid checkpoint directory", "method": "criu", **times})
+    old = {"kind": "pid checkpoint directory", "method": "criu", **times}
+    line = json.dumps({"rules": plans._RULES, **old})
     (tmp_path / "nearmetal").mkdir()
-    (tmp_path / "nearmetal" / "moves.jsonl").write_bytes(b"[1]\n\xff\n" + line.encode() + b'\n{"kind"')
+    (tmp_path / "nearmetal" / "moves.jsonl").write_bytes(
+        b"[1]\n\xff\n" + line.encode() + b"\n" + json.dumps(old).encode() + b'\n{"kind"'
+    )
     assert [move.total for move in past_moves()] == [2.0]
 
 

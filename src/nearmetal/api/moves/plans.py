@@ -66,6 +66,9 @@ SECONDS = 600.0
 """Time limit of a move if the user gives none, and of a command that copies data, in seconds."""
 ASK_SECONDS = 30.0
 """Time limit of a short command on another host, in seconds."""
+_RULES = 2
+"""Number of the rules by which moves are predicted. Raise it when predictions of the same move change: moves
+that were predicted by other rules correct nothing."""
 _KEPT = 1000
 """Number of earlier moves that are kept when another one is recorded."""
 
@@ -401,12 +404,15 @@ def _file() -> Path:
 
 
 def past_moves() -> list[PastMove]:
-    """Read the earlier moves on this machine. Lines that cannot be read are left out."""
+    """Read the earlier moves on this machine that were predicted by the rules of today. Lines that cannot be
+    read are left out."""
     found = []
     for line in _lines():
         try:
             read: Mapping[str, str | float | None] = json.loads(line)
-            times = {k: _number(v) for k, v in read.items() if k not in ("kind", "method")}
+            if read.get("rules") != _RULES:
+                continue
+            times = {k: _number(v) for k, v in read.items() if k not in ("rules", "kind", "method")}
             found.append(PastMove(kind=str(read["kind"]), method=Method(str(read["method"])), **times))
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
@@ -445,7 +451,7 @@ def keep(kind: str, prediction: Prediction, total: float, downtime: float | None
         "downtime": downtime,
     }
     known = {k: v if v is not None and math.isfinite(v) else None for k, v in times.items()}
-    line = json.dumps({"kind": kind, "method": prediction.method.value, **known})
+    line = json.dumps({"rules": _RULES, "kind": kind, "method": prediction.method.value, **known})
     with contextlib.suppress(OSError):  # a full disk must not turn a finished move into a failure
         _file().parent.mkdir(parents=True, exist_ok=True)
         write_file(_file(), "\n".join([*_lines()[-_KEPT:], line, ""]).encode())
