@@ -1,6 +1,7 @@
 /* Executes a program from a sealed copy of it in memory, as lxc-attach does itself, so that nothing in a
  * container can overwrite the file of the program (CVE-2019-5736). lxc-attach fails if the kernel is busy for
- * more than 150 ms with pages of its copy; a copy that is sealed already is accepted. */
+ * more than 150 ms with pages of its copy. It makes none if it runs from a copy that is sealed already, and
+ * this waits longer for the kernel. */
 #define _GNU_SOURCE
 #include "box.h"
 

@@ -121,7 +121,7 @@ class Monitor:
         except Exception as e:
             raise RunError(f"QEMU's monitor, {what}: {e}", where=str(self._socket)) from e
         finally:
-            answer.cancel()  # of an exception of a signal handler; without effect on one that is done
+            answer.cancel()  # after an exception of a signal handler; an answer that has come is left alone
 
     def event_times(self) -> dict[str, float]:
         """Return the events since the previous call: name -> time of the last event of this name, in seconds
