@@ -214,6 +214,23 @@ def test_post_copy_has_left_only_if_the_source_says_that_it_switched_over(
     assert progress.committed is left and ("migrate_cancel" in source.asked) is cancels
 
 
+def test_a_lost_connection_that_only_the_target_has_noticed_ends_a_post_copy() -> None:
+    progress = MoveProgress()
+    with pytest.raises(RunError, match="postcopy-paused at its destination"):
+        move(
+            cast("Monitor", Side(active(1, 250), {"status": "postcopy-active"}, running=False)),
+            cast("Monitor", Side({"status": "postcopy-paused"}, running=True)),
+            method=Method.POSTCOPY,
+            uri="unix:/nowhere",
+            bandwidth=None,
+            downtime_limit=0.3,
+            time_limit=60,
+            progress=progress,
+            resumed=lambda: None,
+        )
+    assert progress.committed
+
+
 def test_a_source_that_post_copy_has_left_is_not_continued() -> None:
     source = Side({"status": "postcopy-paused"}, running=False)
     assert not give_up(cast("Monitor", source))

@@ -145,6 +145,9 @@ def _followed(
             note_round(copied, int(ram.get("dirty-sync-count", 0)), int(ram.get("remaining", 0)), throttle)
         if status in ("failed", "cancelled", "postcopy-paused"):
             raise RunError(f"QEMU's migration {status}: {report.get('error-desc', 'no reason given')}")
+        if status == "postcopy-active" and migration_status(target) == "postcopy-paused":
+            # A source that had sent everything may not notice that the connection is lost (QEMU 7.2).
+            raise RunError("QEMU's migration postcopy-paused at its destination")
         late = time.monotonic() - end
         if late > 0 and status != "completed" and not (progress.switching or progress.committed):
             # The migration may complete before it is cancelled; the guest then runs at the target.
