@@ -321,7 +321,7 @@ def test_images_are_restored_once_at_a_time(
     first = subprocess.Popen(words, env={**os.environ, **env}, stderr=subprocess.DEVNULL)
     until(partial(acted, tmp_path), "the restore")
     second = nearmetal("restore", "i", cwd=tmp_path)
-    assert second.returncode == 3 and "is checkpointed, restored or moved by another" in second.stderr
+    assert second.returncode == 3 and "another command restores from i" in second.stderr
     go.touch()
     assert first.wait() == 0
     program.goes_on()

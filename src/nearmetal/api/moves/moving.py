@@ -33,7 +33,6 @@ from ...environments.external import (
     find_external,
     forget_restored,
     named,
-    require_kept,
     require_new,
     sizes_of,
     take_back,
@@ -118,8 +117,9 @@ def plan_migrate(instance: str, to: str, how: MoveOptions) -> MovePlan:
 def plan_restore(directory: Path, into: str | None = None) -> RestorePlan:
     """Return the predicted duration of a restore, and what would prevent it. See restore()."""
     host = LocalHost()
-    saved, external = read(host, directory, into, complete=False)
-    return planned_restore(host, directory, saved, external)
+    with only_one_of(directory):
+        saved, external = read(host, directory, into, complete=False)
+        return planned_restore(host, directory, saved, external)
 
 
 def checkpoint(instance: str, to: Path, how: MoveOptions, say: Say = lambda _: None) -> MoveResult:
@@ -161,11 +161,12 @@ def restore(directory: Path, into: str | None = None, say: Say = lambda _: None)
     Raises UsageError, UnavailableError and RunError.
     """
     host = LocalHost()
-    saved, external = read(host, directory, into, complete=True)
-    work = work_of(MoveOptions(), external)
-    external.require_programs(host, work)
-    with _alone(external), only_one_of(directory):
-        require_kept(directory)  # another command may have restored from it meanwhile
+    with ExitStack() as stack:
+        stack.enter_context(only_one_of(directory))
+        saved, external = read(host, directory, into, complete=True)
+        work = work_of(MoveOptions(), external)
+        external.require_programs(host, work)
+        stack.enter_context(_alone(external))
         say(f"restoring {external.name} from {directory}")
         plan = planned_restore(host, directory, saved, external)
         begin = time.monotonic()
@@ -252,7 +253,8 @@ def _by_directory(
     frozen = write(host, external, work, saved, images)
     size = write_saved(images, saved)
     try:
-        now = _restored(host, external, work, images, saved)
+        with only_one_of(images):
+            now = _restored(host, external, work, images, saved)
     except RestoredError:
         raise
     except KeyboardInterrupt as e:
@@ -397,7 +399,8 @@ def _back(
             there.fetch(images)
             write_saved(images, replace(saved, method=Method.CRIU))
             there.kept = False
-        back = _restored(host, external, work, images, saved)
+        with only_one_of(images):
+            back = _restored(host, external, work, images, saved)
     except RestoredError:
         raise
     except NearmetalError as second:
