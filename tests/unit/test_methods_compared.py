@@ -23,7 +23,7 @@ from nearmetal.errors import StudyError, UnavailableError, UsageError
 from nearmetal.lifecycle import Method
 from nearmetal.model.record import JsonValue
 from nearmetal.model.study import Attachment, Environment, LifecycleSubject, Load, MoveSubject, Study
-from nearmetal.report.tables.answer import absent_environments
+from nearmetal.report.tables.answer import absent_environments, absent_sentences
 from nearmetal.study_file import load_study, load_text
 from nearmetal.subjects.events import restores
 from nearmetal.subjects.migrate import MIGRATE, Migrate
@@ -316,3 +316,11 @@ def test_the_settings_of_weigh_have_the_types_of_a_request() -> None:
 def test_what_was_not_measured_is_listed_in_the_order_of_the_study_with_its_first_reason() -> None:
     arms: dict[str, JsonValue] = {"b/1x1": "no method", "a/1x1": "no root", "b/2x1": "no CPUs"}
     assert list(absent_environments({"not_here": arms}).items()) == [("b", "no method"), ("a", "no root")]
+
+
+def test_what_was_not_measured_for_one_reason_is_one_sentence() -> None:
+    absent = {"a": "no root", "b": "no method", "c": "no root", "d": "no root"}
+    assert absent_sentences(absent) == [
+        "a, c and d were not measured: no root",
+        "b was not measured: no method",
+    ]

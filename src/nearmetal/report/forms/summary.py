@@ -14,7 +14,16 @@ from ...model.result import Analysis, Cell, Verdict
 from ...model.study import Study
 from ...records.disk import analyze_line, resume_line, try_line
 from ...units import show_clock
-from ..tables.answer import NOTHING, Answer, AnswerRow, ArmAnswer, RowFigures, answer, figures
+from ..tables.answer import (
+    NOTHING,
+    Answer,
+    AnswerRow,
+    ArmAnswer,
+    RowFigures,
+    absent_sentences,
+    answer,
+    figures,
+)
 from ..tables.cells import bare_metal_text, bounded, margin_text, question_text, try_step
 from ..tables.emulation import emulation_warnings
 from ..tables.nodes import short_sentence
@@ -77,8 +86,8 @@ def summary_text(
             append_wrapped(out, f"Failed: {one_line(why)}", width, "bold red")
     else:
         _sentences(out, found, width)
-        for name, why in absent.items():
-            append_wrapped(out, f"{name} was not measured: {why}", width, "dim")
+        for sentence in absent_sentences(absent):
+            append_wrapped(out, sentence, width, "dim")
         out.append("\n")
     for words in moves[:MOST_MOVES]:
         _labelled(below, "Moves", words, width)

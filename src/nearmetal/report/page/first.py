@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ...model.result import Analysis
 from ...model.study import Study
 from ...units import show_clock
-from ..tables.answer import AnswerRow, ArmAnswer, answer, figures, no_answer
+from ..tables.answer import AnswerRow, ArmAnswer, absent_sentences, answer, figures, no_answer
 from ..tables.cells import bare_metal_text
 from ..tables.emulation import emulation_warnings
 from ..tables.nodes import alert_sentences, scope_sentence
@@ -46,7 +46,7 @@ def head(study: Study, analysis: Analysis, *, machine: str, when: str, absent: M
     ]
     if found is None:
         return join(meta, *warnings, tag("p", no_answer(study), class_="answer"), caption)
-    missing = [tag("p", f"{name} was not measured: {why}", class_="quiet") for name, why in absent.items()]
+    missing = [tag("p", sentence, class_="quiet") for sentence in absent_sentences(absent)]
     sentences = tag("dl", *(part for arm in found.arms for part in _sentence(arm)), class_="answers")
     first, last = (caption, "") if trust.alert else ("", caption)
     return join(meta, *warnings, first, sentences, *missing, forest(found), *of_nodes, last)

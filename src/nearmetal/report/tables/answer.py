@@ -13,7 +13,7 @@ from ...model.study import Study
 from ...units import show, show_interval, show_overhead
 from ...workloads.kernels.contract import WorkKind
 from ...workloads.kernels.registry import workload_title
-from ..text import first_of, one_line, plural
+from ..text import enumerated, first_of, one_line, plural
 from .cells import SYMBOLS, ArmLabel, bounded, effect, has_interval, margin_text, metric_label, side
 from .floors import half_width, kind_of_work
 
@@ -372,3 +372,17 @@ def absent_environments(provenance: Mapping[str, JsonValue]) -> dict[str, str]:
     for name, why in section(provenance, "not_here").items():
         reasons.setdefault(name.partition("/")[0], str(why))
     return reasons
+
+
+def absent_sentences(absent: Mapping[str, str]) -> list[str]:
+    """Return one sentence for each reason for which environments were not measured.
+
+    absent: as returned by absent_environments().
+    """
+    names: dict[str, list[str]] = {}
+    for name, why in absent.items():
+        names.setdefault(why, []).append(name)
+    return [
+        f"{enumerated(arms)} {'were' if arms[1:] else 'was'} not measured: {why}"
+        for why, arms in names.items()
+    ]
