@@ -18,9 +18,9 @@ from typing import Any, cast
 import pytest
 from tests.system.moving_case import stats_dump
 
-from nearmetal.api.moves import moving, plans, restore_plans, speeds
+from nearmetal.api.moves import moving, past, plans, restore_plans, speeds
 from nearmetal.api.moves.dumps import removed_if_failed
-from nearmetal.api.moves.plans import past_moves
+from nearmetal.api.moves.past import past_moves
 from nearmetal.environments import Criu, Unavailable
 from nearmetal.environments.external import (
     KINDS,
@@ -621,7 +621,7 @@ def test_damaged_lines_and_earlier_moves_by_other_rules_are_left_out(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     times = {"predicted_total": 1.0, "total": 2.0, "predicted_downtime": None, "downtime": None}
     old = {"kind": "pid checkpoint directory", "method": "criu", **times}
-    line = json.dumps({"rules": plans._RULES, **old})
+    line = json.dumps({"rules": past._RULES, **old})
     (tmp_path / "nearmetal").mkdir()
     (tmp_path / "nearmetal" / "moves.jsonl").write_bytes(
         b"[1]\n\xff\n" + line.encode() + b"\n" + json.dumps(old).encode() + b'\n{"kind"'

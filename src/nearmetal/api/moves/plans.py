@@ -4,11 +4,8 @@ removed again."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +39,6 @@ from ...lifecycle import (
     Dirtying,
     Estimate,
     Method,
-    PastMove,
     Prediction,
     allowed_rest,
     choose,
@@ -54,7 +50,7 @@ from ...lifecycle import (
     process_conditions,
 )
 from ...node.criu import find_criu
-from ...records.disk import write_file
+from .past import keep, past_moves
 from .speeds import measured_speeds
 
 CHECKPOINT, MIGRATE = "checkpoint", "migrate"
@@ -66,11 +62,6 @@ SECONDS = 600.0
 """Time limit of a move if the user gives none, and of a command that copies data, in seconds."""
 ASK_SECONDS = 30.0
 """Time limit of a short command on another host, in seconds."""
-_RULES = 2
-"""Number of the rules by which moves are predicted. Raise it when predictions of the same move change: moves
-that were predicted by other rules correct nothing."""
-_KEPT = 1000
-"""Number of earlier moves that are kept when another one is recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,37 +390,6 @@ def _kind(instance: str, action: str, target: Target) -> str:
     return f"{instance.partition(':')[0]} {action} {target.way.value}"
 
 
-def _file() -> Path:
-    return user_state() / "nearmetal" / "moves.jsonl"
-
-
-def past_moves() -> list[PastMove]:
-    """Read the earlier moves on this machine that were predicted by the rules of today. Lines that cannot be
-    read are left out."""
-    found = []
-    for line in _lines():
-        try:
-            read: Mapping[str, str | float | None] = json.loads(line)
-            if read.get("rules") != _RULES:
-                continue
-            times = {k: _number(v) for k, v in read.items() if k not in ("rules", "kind", "method")}
-            found.append(PastMove(kind=str(read["kind"]), method=Method(str(read["method"])), **times))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            continue
-    return found
-
-
-def _lines() -> list[str]:
-    try:
-        return _file().read_text(errors="replace").splitlines()
-    except OSError:
-        return []
-
-
-def _number(value: str | float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
 def remember(plan: MovePlan, target: Target, total: float, downtime: float | None) -> None:
     """Record a finished move, so that later predictions are corrected by it.
 
@@ -439,19 +399,3 @@ def remember(plan: MovePlan, target: Target, total: float, downtime: float | Non
     """
     prediction = next(p for p in plan.uncorrected if p.method is plan.method)
     keep(_kind(plan.instance, plan.action, target), prediction, total, downtime)
-
-
-def keep(kind: str, prediction: Prediction, total: float, downtime: float | None) -> None:
-    """Record the duration of a move or a restore. See remember(). If the disk is full, nothing is
-    recorded."""
-    times = {
-        "predicted_total": prediction.total.value,
-        "total": total,
-        "predicted_downtime": prediction.downtime.value,
-        "downtime": downtime,
-    }
-    known = {k: v if v is not None and math.isfinite(v) else None for k, v in times.items()}
-    line = json.dumps({"rules": _RULES, "kind": kind, "method": prediction.method.value, **known})
-    with contextlib.suppress(OSError):  # a full disk must not turn a finished move into a failure
-        _file().parent.mkdir(parents=True, exist_ok=True)
-        write_file(_file(), "\n".join([*_lines()[-_KEPT:], line, ""]).encode())

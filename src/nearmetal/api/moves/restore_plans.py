@@ -29,7 +29,8 @@ from ...errors import NearmetalError, RunError, UsageError
 from ...host import Host
 from ...lifecycle import Conditions, Estimate, Method, Prediction, corrected, predict
 from ...model.change import replace
-from .plans import MoveOptions, keep, past_moves, work_of
+from .past import keep, past_moves
+from .plans import MoveOptions, work_of
 
 RESTORE = "restore"
 _READ = 32 << 20
