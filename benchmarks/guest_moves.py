@@ -26,7 +26,7 @@ from nearmetal.host import LocalHost
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.images import require_image
 from nearmetal.images.forms import Form, in_form
-from nearmetal.lifecycle import Method, evaluate, without_floor
+from nearmetal.lifecycle import RESTS, Method, without_floor
 from nearmetal.model.environments.guest import MIB, GuestSettings, StartFrom
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment, Environment
@@ -35,7 +35,7 @@ from nearmetal.network.plan import NetworkRequest
 from nearmetal.node.bases import KERNEL_IMAGE, kernel_of
 from nearmetal.node.machine import image_store
 from nearmetal.subjects.events.pace import marked
-from nearmetal.subjects.events.probing import PERIODS, Probe, client, program_inside, responder
+from nearmetal.subjects.events.probing import Probe, client, program_inside, responder, results_of
 
 HOST, QEMU = LocalHost(), Qemu()
 LABEL = f"nearmetal-check-{os.getpid()}-lc"
@@ -166,13 +166,13 @@ def move(here: Ground, load: Load, mover: Mover) -> GuestMove:
             address=here.network.seats[0].address,
             directory=own,
         )
-        floor = probe.floor().udp
-        asking = probe.begin(floor.period)
+        usual = probe.floor(list(RESTS))
+        asking = probe.begin(usual.pace)
         try:
             times = mover(guest, stack)
         finally:
             log = asking.end(early=True)
-        seen = evaluate(log.udp, floor.period, floor.rest)
+        floor, seen = usual.udp, results_of(log, usual.pace).udp
         if seen.doubled:
             raise SystemExit("two copies of the guest answered")
         return GuestMove(
@@ -284,9 +284,10 @@ class Commands:
 
 
 def probe_cost(tools: Tools, directory: Path, seconds: float) -> tuple[float, float]:
-    """Return the CPU time of client and responder of a probe without a move, as fractions of a core.
+    """Return the CPU time of client and responder of a probe without a move, as fractions of a core, at the
+    pace that the probe chooses here.
 
-    The responder runs in a network namespace of the machine.
+    The responder runs in a network namespace of the machine. Its share includes the choice.
     """
     want = NetworkRequest(attachment=Attachment.VETH_BRIDGE, settings=NetworkSettings(), instances=1)
     with build_networks(f"{LABEL}p", [want], directory) as (network,):
@@ -295,13 +296,17 @@ def probe_cost(tools: Tools, directory: Path, seconds: float) -> tuple[float, fl
         answering = subprocess.Popen([*enter, *responder(tools)], stdout=subprocess.PIPE)
         assert answering.stdout is not None
         answering.stdout.readline()
+        answers_from = time.monotonic()
+        probe = Probe(host=HOST, tools=tools, network=network, address=seat.address, directory=directory)
+        pace = probe.floor(list(RESTS)).pace
         begin = time.monotonic()
-        words = client(tools, seat.address, PERIODS[0], seconds, directory / "log")
+        words = client(tools, seat.address, pace, seconds, directory / "log")
         asking = subprocess.Popen(network.hub_command(words), stdout=subprocess.DEVNULL)
         _, status, outside = os.wait4(asking.pid, 0)
-        wall = time.monotonic() - begin
+        end = time.monotonic()
         os.kill(answering.pid, signal.SIGTERM)
         _, _, inside = os.wait4(answering.pid, 0)
     if status != 0:
         raise SystemExit("the probe fails")
-    return (outside.ru_utime + outside.ru_stime) / wall, (inside.ru_utime + inside.ru_stime) / wall
+    asked, answered = outside.ru_utime + outside.ru_stime, inside.ru_utime + inside.ru_stime
+    return asked / (end - begin), answered / (end - answers_from)

@@ -11,8 +11,9 @@
  *
  * FILE gets a line for each request, with times of CLOCK_MONOTONIC in nanoseconds:
  * udp|tcp NUMBER SENT FIRST-ANSWER LAST-ANSWER ANSWERS STEP
- * Without an answer the three columns after SENT are 0. STEP is the time until the next request was due. If
- * the TCP connection broke, a line "broken TIME" follows; if there was no room for more requests, a last line
+ * Without an answer the three columns after SENT are 0. STEP is the time until the next request was due. A
+ * line "cpu NS" follows, with the CPU time that the client took for sending them and reading answers. If the
+ * TCP connection broke, a line "broken TIME" follows; if there was no room for more requests, a last line
  * "full TIME". */
 #include "fail.h"
 #include "probe.h"
@@ -86,6 +87,13 @@ static void note_answer(struct way *way, uint64_t number, int64_t when) {
     if (r->answers++ == 0)
         r->answered = when;
     r->last = when;
+}
+
+/* Return the CPU time of this process in nanoseconds. */
+static int64_t cpu_time(void) {
+    struct timespec spent;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
+    return (int64_t)spent.tv_sec * 1000000000 + spent.tv_nsec;
 }
 
 /* Return whether there is room for a further request. The memory grows with the requests, since --time may be
@@ -190,7 +198,7 @@ static bool last_answered(const struct way *way) {
     return way->fd < 0 || way->count == 0 || way->requests[way->count - 1].answers > 0;
 }
 
-static void write_all(const char *path, const struct way *ways, size_t count) {
+static void write_all(const char *path, const struct way *ways, size_t count, int64_t cpu) {
     FILE *out = fopen(path, "we");
     if (out == NULL)
         fail("%s: %s", path, strerror(errno));
@@ -200,6 +208,7 @@ static void write_all(const char *path, const struct way *ways, size_t count) {
             fprintf(out, "%s %zu %" PRId64 " %" PRId64 " %" PRId64 " %" PRIu32 " %" PRId64 "\n", ways[w].name,
                     i, r->sent, r->answered, r->last, r->answers, r->step);
         }
+    fprintf(out, "cpu %" PRId64 "\n", cpu);
     if (broken != 0)
         fprintf(out, "broken %" PRId64 "\n", broken);
     if (full != 0)
@@ -305,8 +314,10 @@ int ask_main(int argc, char **argv) {
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     printf("{\"asking\": %" PRId64 "}\n", now_ns());
     fflush(stdout);
+    const int64_t before = cpu_time();
     ask(ways, period, rest, every, now_ns() + time, (size_t)most);
+    const int64_t cpu = cpu_time() - before;
     await_answers(ways, linger);
-    write_all(out, ways, 2);
+    write_all(out, ways, 2, cpu);
     return 0;
 }

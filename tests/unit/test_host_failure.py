@@ -72,6 +72,7 @@ def test_bytes_beyond_ascii_are_read_as_our_programs_write_them() -> None:
         ("", ""),
         ("one\n\ntwo\n\n", "two"),
         ("docker: no space\nSee 'docker run --help'.\n", "docker: no space"),
+        ("docker: no space\n\nRun 'docker run --help' for more information\n", "docker: no space"),
         ("no BLAS\nCore: Haswell\n", "no BLAS"),
         ("Core: Haswell\n", "Core: Haswell"),
         ("cannot open /x\nqemu-system-x86_64: warning: host lacks a feature\n", "cannot open /x"),

@@ -204,13 +204,13 @@ def test_a_silence_of_any_length_lies_in_its_interval(answered: list[bool], dela
 
 def test_the_log_of_the_probe_is_read() -> None:
     text = "udp 0 1000000000 1000100000 1000100000 1 4000000\nudp 1 1000500000 0 0 0 500000\n"
-    text += "tcp 0 1000000000 1000500000 1000700000 2 20000000\nbroken 3000000000\n"
+    text += "tcp 0 1000000000 1000500000 1000700000 2 20000000\ncpu 2500000\nbroken 3000000000\n"
     log = read_probe_log(text)
     assert [t.sent for t in log.udp] == [1.0, 1.0005] and log.udp[1].answers == ()
     assert log.udp[0].answers == pytest.approx((1.0001,)) and log.tcp[0].answers == (1.0005, 1.0007)
-    assert log.broken == 3.0 and [t.step for t in log.udp] == [0.004, 0.0005]
+    assert (log.broken, log.cpu) == (3.0, 0.0025) and [t.step for t in log.udp] == [0.004, 0.0005]
     assert log.full is None and read_probe_log(f"{text}full 4000000000\n").full == 4.0
-    for wrong in ("icmp 0 1 2 3 4 5", "udp 0 1 2 3 4", "udp 0 1 2 3 4 x"):
+    for wrong in ("icmp 0 1 2 3 4 5", "udp 0 1 2 3 4", "udp 0 1 2 3 4 x", "udp 0 1 2 3 1 4"):
         with pytest.raises(ValueError):
             read_probe_log(wrong)
 

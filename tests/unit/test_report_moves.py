@@ -22,7 +22,7 @@ from nearmetal.report.tables.events.clients import clients_grids
 from nearmetal.report.tables.events.sentences import event_sentences
 from nearmetal.report.text import tight
 from nearmetal.study_file import load_text
-from nearmetal.subjects.events.probing import AT_REST, TCP_EVERY, ProbeResults, results_of
+from nearmetal.subjects.events.probing import TCP_EVERY, Pace, ProbeResults, results_of
 from nearmetal.subjects.migrate import FULL, MIGRATE, SeenMove, guest_rows
 
 STUDY = """\
@@ -40,7 +40,7 @@ workloads:
 design: {baseline: box, mode: plain}
 """
 BOX, GUEST = "box/1x1", "guest/1x1"
-PERIOD = 0.5e-3
+PERIOD, REST = 0.5e-3, 10e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +66,11 @@ def requests(every: float, late: float, *, lost: bool) -> tuple[ProbeTimes, ...]
 
 
 def seen(late: float, tcp_late: float, *, lost: bool = False) -> ProbeResults:
-    udp, tcp = requests(AT_REST, late, lost=lost), requests(TCP_EVERY, tcp_late, lost=False)
+    udp, tcp = requests(REST, late, lost=lost), requests(TCP_EVERY, tcp_late, lost=False)
     # No request is sent before the late answer has arrived.
     udp = (*udp[:6], *(later(t, late) for t in udp[6:]))
     tcp = (*tcp[:6], *(later(t, tcp_late) for t in tcp[6:]))
-    return results_of(ProbeLog(udp=udp, tcp=tcp, broken=None), PERIOD)
+    return results_of(ProbeLog(udp=udp, tcp=tcp, cpu=0.0, broken=None), Pace(period=PERIOD, rest=REST))
 
 
 def later(t: ProbeTimes, seconds: float) -> ProbeTimes:
@@ -100,12 +100,12 @@ def test_silence_over_tcp_and_delays_are_metrics_without_their_floor() -> None:
     w = MoveSubject(name="moved", facts=MIGRATE)
     rows = {r.metric: r.values for r in guest_rows(w, moves, [0.1], floor, {})}
     assert set(rows) == set(MIGRATE.metrics)
-    least = AT_REST + PERIOD
+    least = REST + PERIOD
     # The standstill began within half a period before or after its centre.
-    assert rows["silence"] == pytest.approx((0.1 + AT_REST / 2, least, least))
+    assert rows["silence"] == pytest.approx((0.1 + REST / 2, least, least))
     assert rows["tcp_silence"] == pytest.approx((0.3 + TCP_EVERY / 2, TCP_EVERY, TCP_EVERY))
-    assert rows["delay"] == pytest.approx((0.1, AT_REST, AT_REST))
-    assert rows["unanswered"] == pytest.approx((AT_REST,) * 3), "all answers came"
+    assert rows["delay"] == pytest.approx((0.1, REST, REST))
+    assert rows["unanswered"] == pytest.approx((REST,) * 3), "all answers came"
 
 
 def test_a_client_that_stopped_during_a_move_has_seen_nothing_of_it() -> None:

@@ -22,10 +22,20 @@ from .experience import PastMove, corrected
 from .method import Method
 from .phases import Phase, PhaseTimes
 from .prediction import Conditions, Costs, Estimate, Prediction, predict
-from .probe import ProbeLog, ProbeResult, ProbeTimes, Unanswered, evaluate, read_probe_log, without_floor
+from .probe import (
+    RESTS,
+    ProbeLog,
+    ProbeResult,
+    ProbeTimes,
+    Unanswered,
+    evaluate,
+    read_probe_log,
+    without_floor,
+)
 from .steps import RankSteps, longest_gap, read_steps, steps_within
 
 __all__ = [
+    "RESTS",
     "Bounded",
     "Candidate",
     "Choice",

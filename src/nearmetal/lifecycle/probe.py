@@ -8,6 +8,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+RESTS = (10e-3, 20e-3, 40e-3)
+"""Intervals in seconds at which a probe may ask while answers come. The longer ones are for machines on which
+waking up and sending a request takes too much of a core."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeTimes:
@@ -183,6 +187,7 @@ class ProbeLog:
     """The output of `nm-probe ask` (kernels/probe/ask.c).
 
     udp, tcp: the requests by UDP and by TCP, in the order in which they were sent.
+    cpu: CPU seconds that the client took for sending these requests and reading their answers.
     broken: when the TCP connection broke, in seconds of the client's clock; None if it did not.
     full: when the client stopped, since it had no room for more requests; None if it did not. A silence may
         then have lasted longer than the log shows.
@@ -190,6 +195,7 @@ class ProbeLog:
 
     udp: tuple[ProbeTimes, ...]
     tcp: tuple[ProbeTimes, ...]
+    cpu: float
     broken: float | None
     full: float | None = None
 
@@ -204,7 +210,7 @@ def read_probe_log(text: str) -> ProbeLog:
     for line in text.splitlines():
         name, *numbers = line.split(" ")
         values = [int(n) for n in numbers]
-        if name in ("broken", "full") and len(values) == 1:
+        if name in ("cpu", "broken", "full") and len(values) == 1:
             ends[name] = values[0] / 1e9
         elif name in found and len(values) == 6:
             _, sent, first, last, count, step = values
@@ -212,6 +218,12 @@ def read_probe_log(text: str) -> ProbeLog:
             found[name].append(ProbeTimes(sent=sent / 1e9, answers=answers, step=step / 1e9))
         else:
             raise ValueError(f"not a line of a probe: {line[:60]}")
+    if "cpu" not in ends:
+        raise ValueError("a probe that does not say its CPU time")
     return ProbeLog(
-        udp=tuple(found["udp"]), tcp=tuple(found["tcp"]), broken=ends.get("broken"), full=ends.get("full")
+        udp=tuple(found["udp"]),
+        tcp=tuple(found["tcp"]),
+        cpu=ends["cpu"],
+        broken=ends.get("broken"),
+        full=ends.get("full"),
     )

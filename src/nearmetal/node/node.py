@@ -19,7 +19,7 @@ from ..host.counters.energy import EnergyMeter, energy_domains
 from ..host.counters.files import CounterFiles, node_paths
 from ..host.counters.network_meter import NetworkMeter, open_descriptors
 from ..host.runtime import memory_scratch_directory, outside_directory
-from ..lifecycle import PastMove
+from ..lifecycle import RESTS, PastMove
 from ..model.environments.image import HOST
 from ..model.plan import nodes_of_block
 from ..model.record import JsonValue
@@ -67,6 +67,8 @@ class Node:
     instances: the instances that run at present.
     past_moves: the moves whose method was chosen (`method: auto`) since the node was opened, by arm and
         workload; see Trial.past_moves().
+    probe_rests: intervals at which probes may ask while answers come, in seconds, the preferred one first.
+        One at which a probe took too much of a core is removed, so that later probes of all arms ask alike.
     """
 
     machine: Machine
@@ -92,6 +94,7 @@ class Node:
     real: NodeSet
     instances: Instances = field(default_factory=Instances)
     past_moves: dict[tuple[str, str], list[PastMove]] = field(default_factory=dict)
+    probe_rests: list[float] = field(default_factory=lambda: list(RESTS))
 
     def nodes_of(self, place: Placement, block: int) -> tuple[PlacementNode, ...]:
         """Return the nodes of a placement, in the order in which a block uses them.

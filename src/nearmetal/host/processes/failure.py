@@ -26,7 +26,8 @@ _decode = json.JSONDecoder().raw_decode
 # Output that does not explain a failure. Docker ends its errors with a pointer to its help; the others are
 # OpenBLAS's report of its kernels, valgrind, and log lines below the level of an error (QEMU, Go, libvirt).
 _CHATTER = re.compile(
-    r"See '.*|Core: \w+|==\d+==.*|\d{4}-\d\d-\d\d \S+ \d+: (info|debug|warning) : .*"
+    r"See '.*|Run '.* --help' for more information|Core: \w+|==\d+==.*"
+    r"|\d{4}-\d\d-\d\d \S+ \d+: (info|debug|warning) : .*"
     r"|.*\blevel=(trace|debug|info|warning)\b.*|(.*[^\w/])?(WARN|warn|Warn)(ING|ing)?[:\[\] ].*"
 )
 _LAUNCHER = ("[mpiexec@", "[proxy:")

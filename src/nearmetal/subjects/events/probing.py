@@ -21,9 +21,9 @@ PORT = 7007
 PERIODS = (0.5e-3, 2e-3, 8e-3, 20e-3)
 """Seconds between two requests while no answers come. The first is preferred. The longer ones are for
 instances that lose requests even without a move, as emulated guests do."""
-AT_REST = 10e-3
-"""Minimum seconds between two requests while answers come, so that the client takes about 1 % of a core:
-waking up and sending a request takes 45 to 100 µs on virtual machines."""
+MOST_CPU = 0.008
+"""Largest share of a core that a client may take while answers come. It leaves room for a probe to take less
+than 1 %, although the share varies."""
 FLOOR_SECONDS = 1.0
 TCP_EVERY = 20e-3
 """Minimum seconds between two requests by TCP."""
@@ -35,21 +35,37 @@ READY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pace:
+    """How often a client asks.
+
+    period, rest: seconds between two requests by UDP during a silence, and while answers come.
+    """
+
+    period: float
+    rest: float
+
+    @property
+    def stream(self) -> float:
+        """Seconds between two requests by TCP."""
+        return max(self.rest, TCP_EVERY)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProbeResults:
     """The results of one client, for its requests by UDP and for those by TCP."""
 
     udp: ProbeResult
     tcp: ProbeResult
 
+    @property
+    def pace(self) -> Pace:
+        """The pace of the client."""
+        return Pace(period=self.udp.period, rest=self.udp.rest)
 
-def results_of(log: ProbeLog, period: float) -> ProbeResults:
-    """Evaluate the log of a client.
 
-    period: seconds between two requests during a silence, as for Probe.begin().
-    """
-    return ProbeResults(
-        udp=evaluate(log.udp, period, at_rest(period)), tcp=evaluate(log.tcp, max(period, TCP_EVERY))
-    )
+def results_of(log: ProbeLog, pace: Pace) -> ProbeResults:
+    """Evaluate the log of a client that had this pace."""
+    return ProbeResults(udp=evaluate(log.udp, pace.period, pace.rest), tcp=evaluate(log.tcp, pace.stream))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,29 +82,38 @@ class Probe:
     address: str
     directory: Path
 
-    def floor(self) -> ProbeResults:
-        """Probe the instance without a move. Return the results for the shortest of PERIODS at which no
-        UDP request is lost, or for the longest if requests are lost at each of them.
+    def floor(self, rests: list[float]) -> ProbeResults:
+        """Probe the instance without a move, at several paces one after the other. Return the results for the
+        shortest of PERIODS at which no UDP request is lost, or for the longest if requests are lost at each
+        of them.
 
+        rests: intervals from which that at rest is chosen, as Node.probe_rests. The first of them is removed
+            if the client takes more than MOST_CPU with it, and another one remains.
         Raises RunError or TrialFailedError if the client fails.
         """
-        for period in PERIODS:
-            asking = self.begin(period, FLOOR_SECONDS)
-            seen = results_of(asking.end(early=False), period)
-            if seen.udp.lost == 0:
-                break
-        return seen
+        longer = iter(PERIODS)
+        period = next(longer)
+        while True:
+            pace = Pace(period=period, rest=max(period, rests[0]))
+            log = self.begin(pace, FLOOR_SECONDS).end(early=False)
+            seen = results_of(log, pace)
+            # Clients that lose requests ask more often, which is not what they cost at rest.
+            if seen.udp.lost and (other := next(longer, None)) is not None:
+                period = other
+            elif log.cpu > MOST_CPU * seen.udp.seconds and len(rests) > 1:
+                rests.pop(0)
+            else:
+                return seen
 
-    def begin(self, period: float, seconds: float = MOST_SECONDS) -> Client:
+    def begin(self, pace: Pace, seconds: float = MOST_SECONDS) -> Client:
         """Start a client, and return it when it has begun to send requests.
 
-        period: seconds between two requests during a silence.
         seconds: time after which the client ends, if Client.end() has not ended it before.
         Raises TrialFailedError if it does not start.
         """
         number = f"{time.monotonic_ns()}"
         out, output = self.directory / f"probe.{number}.log", self.directory / f"probe.{number}.txt"
-        argv = self.network.hub_command(client(self.tools, self.address, period, seconds, out))
+        argv = self.network.hub_command(client(self.tools, self.address, pace, seconds, out))
         process = self.host.start(argv, stdout=output, stderr=output, cwd=Path("/"))
         asking = Client(process=process, out=out, output=output, seconds=seconds)
         try:
@@ -99,31 +124,22 @@ class Probe:
         return asking
 
 
-def client(tools: Tools, address: str, period: float, seconds: float, out: Path) -> list[str]:
+def client(tools: Tools, address: str, pace: Pace, seconds: float, out: Path) -> list[str]:
     """Return the command line of the client.
 
-    period: seconds between two requests during a silence.
     seconds: time after which the client ends.
     out: file to which it writes its log.
     """
     times = {
-        "--period": period,
-        "--rest": at_rest(period),
+        "--period": pace.period,
+        "--rest": pace.rest,
         "--time": seconds,
-        "--tcp-every": max(period, TCP_EVERY),
+        "--tcp-every": pace.stream,
         "--linger": LINGER,
     }
     words = [word for option, value in times.items() for word in (option, str(round(value * 1e9)))]
     argv = [tools / "nm-probe", "ask", "--address", address, "--port", str(PORT)]
     return [*argv, *words, "--out", str(out)]
-
-
-def at_rest(period: float) -> float:
-    """Return the seconds between two requests while answers come.
-
-    period: seconds between two requests during a silence.
-    """
-    return max(period, AT_REST)
 
 
 def responder(tools: Tools) -> list[str]:

@@ -1,0 +1,82 @@
+"""How often the probe of a move asks: as often as it can for less than 1 % of a core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from nearmetal.environments import Tools
+from nearmetal.host import LocalHost
+from nearmetal.lifecycle import RESTS, ProbeLog, ProbeTimes
+from nearmetal.network.build import Network
+from nearmetal.subjects.events.probing import Client, Pace, Probe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planted(Probe):
+    """A probe on a machine where each request takes `cost` seconds of CPU time, and where the instance loses
+    requests that come more often than every `fits` seconds."""
+
+    cost: float
+    fits: float = 0.0
+    paces: list[Pace] = field(default_factory=list)
+
+    def begin(self, pace: Pace, seconds: float = 0.0) -> Client:
+        self.paces.append(pace)
+        lost = pace.period < self.fits
+        step = pace.period if lost else pace.rest
+        count = round(seconds / step)
+        sent = [ProbeTimes(sent=i * step, answers=(i * step + 1e-4,), step=step) for i in range(count)]
+        sent += [ProbeTimes(sent=seconds, step=step)] if lost else []
+        return cast(
+            "Client", _Ended(ProbeLog(udp=tuple(sent), tcp=tuple(sent), cpu=count * self.cost, broken=None))
+        )
+
+
+@dataclass(frozen=True)
+class _Ended:
+    log: ProbeLog
+
+    def end(self, *, early: bool) -> ProbeLog:
+        assert not early
+        return self.log
+
+
+def planted(cost: float, fits: float = 0.0) -> Planted:
+    nowhere = Path("/nonexistent")
+    return Planted(
+        host=LocalHost(),
+        tools=Tools(directory=nowhere),
+        network=cast("Network", None),
+        address="10.0.0.1",
+        directory=nowhere,
+        cost=cost,
+        fits=fits,
+    )
+
+
+@pytest.mark.parametrize(
+    ("cost", "rest"), [(45e-6, 10e-3), (79e-6, 10e-3), (150e-6, 20e-3), (300e-6, 40e-3), (2e-3, 40e-3)]
+)
+def test_it_asks_as_often_as_it_can_for_little_of_a_core(cost: float, rest: float) -> None:
+    """At 2 ms for each request no interval is long enough, and the longest is taken."""
+    rests = list(RESTS)
+    first = planted(cost)
+    found = first.floor(rests)
+    assert found.pace == Pace(period=0.5e-3, rest=rest) and found.udp.lost == 0
+    assert found.tcp.period == max(rest, 20e-3)
+    later = planted(45e-6)
+    assert later.floor(rests).pace.rest == rest and len(later.paces) == 1, "all probes of a run ask alike"
+
+
+def test_requests_that_are_lost_do_not_count_as_cost() -> None:
+    """The client asks every 0.5 ms while none is answered, which takes 15 % of a core here."""
+    rests = list(RESTS)
+    asking = planted(75e-6, fits=2e-3)
+    assert asking.floor(rests).pace == Pace(period=2e-3, rest=10e-3)
+    assert rests == list(RESTS) and [p.period for p in asking.paces] == [0.5e-3, 2e-3]
+    always = planted(75e-6, fits=1.0)
+    assert always.floor(list(RESTS)).pace.period == 20e-3, "the longest, at which some are lost too"
