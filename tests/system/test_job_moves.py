@@ -34,6 +34,10 @@ design: {{baseline: tested, mode: plain, margin: 3 %, seed: 1{design}}}
 """
 
 
+CARRIED = {"native": "host", "namespaces": "veth-bridge", "runc": "veth-bridge"}
+"""The attachment with which an instance of a backend moves to another emulated node."""
+
+
 @pytest.fixture
 def criu() -> None:
     if os.geteuid() != 0:
@@ -76,14 +80,14 @@ def the_job_went_on(line: dict[str, Any], ranks: int, moves: int) -> None:
     assert rows["sent"]["values"][0] > 1 << 20
 
 
-@pytest.mark.parametrize("backend", ["namespaces", "runc"])
+@pytest.mark.parametrize("backend", ["native", "namespaces", "runc"])
 @pytest.mark.parametrize("method", ["criu", "criu-pageserver"])
-def test_a_rank_in_a_container_moves_to_another_node_while_its_job_goes_on(
+def test_a_rank_of_processes_moves_to_another_node_while_its_job_goes_on(
     tmp_path: Path, criu: None, backend: str, method: str
 ) -> None:
     line = measured(
         tmp_path,
-        environment=f"backend: {backend}, attachment: veth-bridge",
+        environment=f"backend: {backend}, attachment: {CARRIED[backend]}",
         subject="migrate",
         workload=f"of: rank, method: {method}, memory: 16 MiB, working_set: 4 MiB",
         count="2",
@@ -167,7 +171,11 @@ def test_a_whole_mpi_job_is_restored(
     ("backend", "mpi"),
     [
         pytest.param(backend, *mpi.values, id=f"{backend}-{mpi.id}")
-        for backend, every in (("namespaces", (*HOST_MPI, *NEWER_MPI)), ("runc", HOST_MPI))
+        for backend, every in (
+            ("native", HOST_MPI),
+            ("namespaces", (*HOST_MPI, *NEWER_MPI)),
+            ("runc", HOST_MPI),
+        )
         for mpi in every
     ],
 )
@@ -178,7 +186,7 @@ def test_a_whole_mpi_job_is_restored_on_another_node(
     have(image, tmp_path)
     line = measured(
         tmp_path,
-        environment=f"backend: {backend}, image: {image}, attachment: veth-bridge",
+        environment=f"backend: {backend}, image: {image}, attachment: {CARRIED[backend]}",
         subject="migrate",
         workload="of: job, memory: 16 MiB, working_set: 4 MiB",
         design=f", mpi: {kind.value}",
@@ -221,8 +229,8 @@ def test_a_whole_mpi_job_is_restarted_by_dmtcp(tmp_path: Path, subject: str, bac
     found = find_dmtcp(LocalHost())
     if isinstance(found, Unavailable):
         pytest.skip(f"{found.reason}; {found.remedy}")
-    elsewhere = subject == "migrate" and backend != "native"
-    attachment = "veth-bridge" if elsewhere else "host" if backend == "native" else "none"
+    elsewhere = subject == "migrate"
+    attachment = CARRIED[backend] if elsewhere or backend == "native" else "none"
     line = measured(
         tmp_path,
         environment=f"backend: {backend}, attachment: {attachment}",

@@ -92,8 +92,8 @@ def test_a_rank_is_moved_by_backends_that_take_its_address_along(name: str) -> N
     why = Migrate.unable(RANK, backend)
     carries = isinstance(backend, HoldsConnections) and bool(backend.restored_at)
     assert (why is None) == (carries or isinstance(backend, Migrates))
-    assert why is None or ("veth-bridge" in why) == bool(Migrate.methods(backend))
-    assert name not in ("namespaces", "runc", "qemu") or why is None
+    assert why is None or ("runc" in why and "native" in why) == bool(Migrate.methods(backend))
+    assert name not in ("native", "namespaces", "runc", "qemu") or why is None
 
 
 @pytest.mark.parametrize("name", backend_names())
@@ -143,12 +143,20 @@ def test_a_rank_belongs_to_migrate_and_auto_does_not_choose_for_it() -> None:
     assert job is not None and job.endswith("use criu or criu-pageserver")
 
 
-@pytest.mark.parametrize("attachment", [Attachment.NONE, Attachment.MACVLAN])
-def test_other_attachments_do_not_carry_the_address_of_a_rank(attachment: Attachment) -> None:
-    backend = get_backend("namespaces")
-    e = Environment(name="e", backend="namespaces", attachment=attachment, placements=())
-    found = refuses_to_move_rank(RANK, e, backend, FakeHost(root=True), Method.CRIU)
-    assert isinstance(found, Unavailable) and found.remedy == "attachment: veth-bridge"
+@pytest.mark.parametrize(
+    ("name", "attachment", "remedy"),
+    [
+        ("namespaces", Attachment.NONE, "veth-bridge"),
+        ("qemu", Attachment.MACVLAN, "veth-bridge"),
+        ("native", Attachment.LOOPBACK, "host"),
+    ],
+)
+def test_other_attachments_do_not_carry_the_address_of_a_rank(
+    name: str, attachment: Attachment, remedy: str
+) -> None:
+    e = Environment(name="e", backend=name, attachment=attachment, placements=())
+    found = refuses_to_move_rank(RANK, e, get_backend(name), FakeHost(root=True), Method.CRIU)
+    assert isinstance(found, Unavailable) and found.remedy == f"attachment: {remedy}"
 
 
 def test_an_idle_job_hardly_writes_and_every_rank_has_a_page() -> None:

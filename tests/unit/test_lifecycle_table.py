@@ -72,7 +72,7 @@ def test_the_tables_of_the_page_are_what_backends_declare(
     assert found == rows(), "pytest tests/unit/test_lifecycle_table.py --update-golden"
     known = (
         "`dmtcp` | `namespaces`, `native`, `runc`",
-        "`of: rank` | `libvirt`, `namespaces`, `qemu`",
+        "`of: rank` | `libvirt`, `namespaces`, `native`",
         "`crun`",
     )
     assert any(row in found for row in known)

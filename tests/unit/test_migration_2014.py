@@ -288,9 +288,9 @@ def test_move_of_one_rank_is_shown_beside_the_papers_three_processes() -> None:
     assert own.study is not None
     (moved,) = own.study.workloads
     assert isinstance(moved, MoveSubject) and moved.extent is Extent.RANK and moved.job_ranks == 3
-    arms = ["container-criu", "guest-offline", "guest-precopy"]
+    arms = ["process-criu", "container-criu", "guest-offline", "guest-precopy"]
     assert [e.name for e in own.study.environments] == arms
-    assert all(e.attachment is Attachment.VETH_BRIDGE for e in own.study.environments)
+    assert [e.attachment for e in own.study.environments] == [Attachment.HOST, *[Attachment.VETH_BRIDGE] * 3]
     metric = SimulatedMetric(workload="rank", metric="total", unit="s", better=Better.LOWER, value=0.5)
     found = measured(own, [metric], {})
     asked = replace(series(2), parts=(own,))

@@ -177,6 +177,10 @@ def test_a_bare_node_gets_a_name_and_a_network_and_nothing_else() -> None:
     assert argv[:3] == ["/opt/nm/nm-box", "start", "--bare"]
     assert argv[argv.index("--netns") + 1] == "/run/netns/n1"
     assert argv[argv.index("--user-namespace") + 1] == "/proc/7/ns/user"
+    moved = native_argv(TOOLS, replace(plain, seat=seat, layer=Path("/l")))
+    enter = moved.index("nsenter")
+    assert moved[enter : enter + 3] == ["nsenter", "--net=/run/netns/n1", "--"]
+    assert moved[enter + 3] == "/opt/nm/nm-init", "a host name of its own would not be restored"
 
 
 def test_a_placement_of_nodes_crosses_them_by_tcp_and_says_that_they_are_emulated() -> None:

@@ -62,7 +62,7 @@ class Native(criu_of.RestoresByCriu):
     def accounts(self, request: InstanceRequest) -> AbstractContextManager[Mapping[str, Path]]:
         return control_groups(request, ACCOUNTS)
 
-    restored_at = frozenset[Attachment]()
+    restored_at = frozenset({Attachment.HOST})
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         refused = criu_of.refuses(host, environment)
@@ -74,7 +74,12 @@ class Native(criu_of.RestoresByCriu):
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
-        return criu_of.dump_argv(criu, instance.pid, dump, connection_options(request, dump.images))
+        argv = criu_of.dump_argv(criu, instance.pid, dump, connection_options(request, dump.images))
+        return [*self.network_of_dump(request), *argv]
+
+    def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
+        """See moving.HoldsConnections."""
+        return _network(request)
 
     @contextmanager
     def restoring(self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
@@ -89,7 +94,7 @@ class Native(criu_of.RestoresByCriu):
                     request,
                     hostname=os.uname().nodename,
                     pid=pid,
-                    namespaces_of=pid if apart else 0,
+                    namespaces_of=0 if request.seat is None and not apart else pid,
                     groups=groups,
                     phases=phases,
                 )
@@ -105,16 +110,23 @@ def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
     network of this node.
 
     If the request has a layer, the instance may be checkpointed. The process then gets a parent that reaps
-    its killed children at once: CRIU can restore a process only if its PID is free.
+    its killed children at once: CRIU can restore a process only if its PID is free. It keeps the host name of
+    the machine, since CRIU restores no namespace of it.
     """
     init = [tools / "nm-init", "--first-fd", str(REPORT_FD), "--label", request.label]
     if request.layer is not None:
-        return [*restorer(tools, replace(request, cpus=()), {}), *init]
+        return [*restorer(tools, replace(request, cpus=()), {}), *_network(request), *init]
     if request.seat is None:
         return init
     user = ["--user-namespace", request.user_namespace] if request.user_namespace is not None else []
     where = ["--hostname", request.hostname, "--netns", request.seat.netns, *user]
     return [tools / "nm-box", "start", "--bare", *where, "--report-fd", str(REPORT_FD), "--", *init]
+
+
+def _network(request: InstanceRequest) -> tuple[str, ...]:
+    """Return the command prefix that enters the network namespace of an emulated node; empty for the
+    machine's own."""
+    return () if request.seat is None else ("nsenter", f"--net={request.seat.netns}", "--")
 
 
 @contextmanager
@@ -173,10 +185,11 @@ def _bare(
     last: the caller closes it after it has removed the groups. The end of the first process is awaited then,
         since the process is in none of the groups.
     """
+    boxed = request.seat is not None and request.layer is None
     spawning = time.monotonic_ns()
     launched = host.launch(
         native_argv(tools, request),
-        expect={"first"} if request.seat is None else {"first", "pid"},
+        expect={"first", "pid"} if boxed else {"first"},
         timeout=START_TIMEOUT,
         env={processes.LABEL_VARIABLE: request.label},
         inherit=False,
@@ -197,7 +210,7 @@ def _bare(
             tools,
             request,
             # Without a namespace, ranks report the machine's own host name.
-            hostname=os.uname().nodename if request.seat is None else None,
+            hostname=None if boxed else os.uname().nodename,
             pid=pid,
             namespaces_of=0 if request.seat is None else pid,
             # On bare metal a command needs no help to start; the detour costs 0.2 ms.
@@ -232,5 +245,6 @@ def _restore_argv(
         more += waiting_options(hold, images, "pre-restore")
     return [
         *restorer(tools, request, groups, apart=request.lazy),
+        *_network(request),
         *criu_of.restore_argv(criu, images, more),
     ]

@@ -50,8 +50,6 @@ from .tcp_job import (
 )
 from .verified import Restored, keeper
 
-CARRIED = Attachment.VETH_BRIDGE
-"""The attachment that connects instances on emulated nodes, and lets an address move to another node."""
 RECORD = "/tmp/nm-keeper.record"
 """Path of a rank's record in its guest."""
 STEPS_AFTER = 100
@@ -62,18 +60,20 @@ def unable_to_move_rank(w: MoveSubject, backend: Backend) -> str | None:
     """Return why a rank of a job cannot be moved in an instance of a backend; None if it can."""
     if w.method is Method.AUTO:
         return "method auto chooses for an instance with one program, not for a rank of a job; name a method"
-    if _keeps_address(backend):
+    if _carried(backend):
         return None
     return (
         f"instances of {backend.name} take no address along, so the connections of a rank would break;"
-        f" use backend {backends_with(_keeps_address)} with attachment: {CARRIED}"
+        f" use backend {backends_with(lambda b: bool(_carried(b)))}"
     )
 
 
-def _keeps_address(backend: Backend) -> bool:
-    """Return whether a moved instance of a backend keeps its address."""
-    kept = isinstance(backend, HoldsConnections) and bool(backend.restored_at)
-    return kept or isinstance(backend, Migrates)
+def _carried(backend: Backend) -> frozenset[Attachment]:
+    """Return the attachments with which an instance of a backend keeps its address when it is moved to
+    another emulated node."""
+    if isinstance(backend, HoldsConnections):
+        return backend.restored_at
+    return frozenset({Attachment.VETH_BRIDGE} if isinstance(backend, Migrates) else ())
 
 
 def refuses_to_move_rank(
@@ -81,11 +81,11 @@ def refuses_to_move_rank(
 ) -> Unavailable | None:
     """Return why a rank of a job cannot be moved by a method in an instance of an environment on this
     machine; None if it can."""
-    if environment.attachment is not CARRIED:
+    carried = _carried(backend)
+    if environment.attachment not in carried:
         return Unavailable(
-            reason=f"attachment {environment.attachment.value} does not carry the address of a rank to"
-            " another node",
-            remedy=f"attachment: {CARRIED.value}",
+            reason=f"attachment {environment.attachment} does not carry a rank's address to another node",
+            remedy=f"attachment: {' or '.join(carried)}",
         )
     if not host.is_root():
         return Unavailable(reason="emulated nodes for the ranks need root", remedy="run as root")

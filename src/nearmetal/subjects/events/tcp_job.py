@@ -18,7 +18,7 @@ from ...lifecycle import RankSteps, longest_gap, read_steps, steps_within
 from ...model.change import replace
 from ...model.environments.network import Seat
 from ...model.record import JsonValue
-from ...model.study import Arm
+from ...model.study import Arm, Attachment
 from ...model.workloads.moves import LifecycleSubject
 from ...network.build import Network, build_networks
 from ...network.plan import NetworkRequest
@@ -73,8 +73,10 @@ def network_request(arm: Arm, seats: int) -> NetworkRequest:
     if arm.placement.nodes == 1:
         link = replace(link, delay=0.0)
     environment = arm.environment
+    attachment = environment.attachment
     return NetworkRequest(
-        attachment=environment.attachment,
+        # A bare rank has no network of its own: it runs in the network namespace of its seat.
+        attachment=attachment if attachment.seated else Attachment.VETH_BRIDGE,
         settings=environment.network,
         instances=seats,
         nodes=seats,
