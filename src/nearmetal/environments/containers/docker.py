@@ -42,7 +42,7 @@ class Docker(ProgramBackend):
     remedy = "apt-get install docker.io"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="Docker")
     immovable = Unavailable(
-        reason="Docker makes checkpoints only if its daemon is experimental",
+        reason="nearmetal does not use Docker's checkpoints, which need an experimental daemon",
         remedy="backend runc, which Docker runs",
     )
 

@@ -27,7 +27,7 @@ class Crun(OciBackend):
     name = program = "crun"
     remedy = "apt-get install crun"
     immovable = Unavailable(
-        reason="crun has no command checkpoint, for example in Debian 12, where it is built without CRIU",
+        reason="nearmetal does not use checkpoints of crun, which Debian 12 builds without CRIU",
         remedy="backend runc",
     )
     options = ("--cgroup-manager=disabled",)
