@@ -675,6 +675,34 @@ def test_a_plan_asks_for_the_room_that_its_methods_need(
 
 
 @pytest.mark.usefixtures("unmeasured")
+@pytest.mark.parametrize("full", ["require_room", "_require_remote_room"])
+def test_a_method_whose_images_do_not_fit_is_not_chosen(full: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def room(_: object, size: int) -> int:
+        if size > 50:
+            raise UnavailableError(f"{size} B needed, 50 free")
+        return 50
+
+    for check in ("require_room", "_require_remote_room"):
+        monkeypatch.setattr(plans, check, room if check == full else lambda *_: 10**9)
+    methods = (Method.CRIU, Method.CRIU_LAZY, Method.CRIU_PAGESERVER)
+    target = Target(way=DestinationKind.HOST, text="elsewhere")
+
+    def planned(files: int, method: Method) -> plans.MovePlan:
+        process = process_of(Facts(memory=100, files=files), DestinationKind.HOST, methods)
+        options = plans.MoveOptions(method=method)
+        return plans.planned(HOST, process, target, options, plans.MIGRATE, ELSEWHERE)
+
+    plan = planned(7, Method.AUTO)
+    assert [p.method for p in plan.methods] == [plan.method] == [Method.CRIU_LAZY]
+    assert plan.notes[:2] == tuple(
+        f"{m} is left out: 107 B needed, 50 free" for m in (Method.CRIU, Method.CRIU_PAGESERVER)
+    )
+    for files, method, needed in ((7, Method.CRIU, 107), (60, Method.AUTO, 60), (60, Method.CRIU_LAZY, 60)):
+        with pytest.raises(UnavailableError, match=f"^{needed} B needed"):
+            planned(files, method)
+
+
+@pytest.mark.usefixtures("unmeasured")
 def test_memory_is_fetched_later_only_if_the_other_host_can(monkeypatch: pytest.MonkeyPatch) -> None:
     lack = Unavailable(reason="no userfaultfd", remedy="another kernel")
     there = replace(CRIU, unable={Method.CRIU_LAZY: lack})

@@ -190,13 +190,13 @@ def planned(
     free = None
     findings: tuple[HostCheck, ...] = ()
     if action == CHECKPOINT or not isinstance(external, Moves):
-        room = facts.image_bytes(able)
+        at = Path(target.text) if target.way is DestinationKind.DIRECTORY else how.images or user_state()
         if remote is not None:
             external.require_programs(remote, work)
-            _require_remote_room(remote, room)
+        able, free, more = _with_room(able, facts, at, remote)
+        left_out += more
+        if remote is not None:
             findings = _require_like(host, external, remote, facts)
-        at = Path(target.text) if target.way is DestinationKind.DIRECTORY else how.images or user_state()
-        free = require_room(at, room)
     seen, notes = _dirtying(facts, able)
     # Measured once: from two measurements of one speed, noise could choose the method.
     needs_speed = action == CHECKPOINT or any(external.costs(m).bandwidth is None for m in able)
@@ -336,6 +336,33 @@ def _conditions(
     if facts.guest is not None:
         return guest_conditions(memory, seen, costs, bandwidth, bound=bound, most=most)
     return process_conditions(memory, seen, costs, bandwidth, bound=bound, most=most, read_speed=read)
+
+
+def _with_room(
+    able: tuple[Method, ...], facts: Facts, at: Path, remote: SshHost | None
+) -> tuple[tuple[Method, ...], int, tuple[str, ...]]:
+    """Return the methods whose images fit on the disks, the free bytes here, and a note about each other
+    method.
+
+    at: directory of the images.
+    remote: the other host, if images are copied to one.
+    Raises UnavailableError if the images of no method fit.
+    """
+
+    def free(methods: tuple[Method, ...]) -> int:
+        room = facts.image_bytes(methods)
+        if remote is not None:
+            _require_remote_room(remote, room)
+        return require_room(at, room)
+
+    later = tuple(method for method in able if method.fetches_later)
+    try:
+        return able, free(able), ()
+    except UnavailableError as e:
+        if later in ((), able):
+            raise
+        notes = tuple(f"{method} is left out: {e.what}" for method in able if method not in later)
+        return later, free(later), notes
 
 
 def _require_remote_room(remote: SshHost, size: int) -> None:

@@ -13,7 +13,7 @@ from ....model.study import Arm, Study
 from ....model.workloads.moves import Extent, LifecycleSubject
 from ....units import show
 from ...record_index import RecordIndex
-from ...text import one_line, plural
+from ...text import enumerated, one_line, plural
 from ..cells import side
 
 MOST_RANKS = 4
@@ -116,8 +116,7 @@ def _ranks(pauses: Sequence[float], verb: str, again: str) -> str:
     if last > 0 and (last >= MOST_RANKS or low == high):
         ranks = f"ranks 0 {'and' if last == 1 else 'to'} {last}"
         return f"{ranks} {verb} {low if low == high else f'{low} to {high}'}"
-    parts = [f"rank {rank} {verb if rank == 0 else again} {_show(p)}" for rank, p in enumerate(pauses)]
-    return ", ".join(parts[:-1]) + " and " + parts[-1] if last > 0 else parts[0]
+    return enumerated([f"rank {rank} {again if rank else verb} {_show(p)}" for rank, p in enumerate(pauses)])
 
 
 def _show(pause: float) -> str:
