@@ -17,7 +17,6 @@ from nearmetal.environments.criu import (
     bound_to_tool,
     dump_argv,
     external_mounts,
-    refuses,
     script,
 )
 from nearmetal.environments.criu_images import (
@@ -306,8 +305,8 @@ def test_a_dump_is_not_waited_for_if_its_criu_was_killed(
 
 def test_what_is_refused_has_a_remedy() -> None:
     plain = Environment(name="e", backend="b", placements=(), attachment=Attachment.NONE)
-    assert refuses(FakeHost(), plain) is None and Native().refuses_checkpoint(FakeHost(), plain) is None
-    as_user = refuses(FakeHost(root=False), plain)
+    assert Native().refuses_checkpoint(FakeHost(), plain) is None
+    as_user = Native().refuses_checkpoint(FakeHost(root=False), plain)
     imaged = Native().refuses_checkpoint(FakeHost(), replace(plain, image="trixie"))
     assert as_user is not None and as_user.remedy == "run as root"
     assert imaged is not None and imaged.remedy == "image: host"

@@ -93,7 +93,7 @@ def test_a_rank_is_moved_by_backends_that_take_its_address_along(name: str) -> N
     carries = isinstance(backend, HoldsConnections) and bool(backend.restored_at)
     assert (why is None) == (carries or isinstance(backend, Migrates))
     assert why is None or ("runc" in why and "native" in why) == bool(Migrate.methods(backend))
-    assert name not in ("native", "namespaces", "runc", "qemu") or why is None
+    assert name not in ("native", "lxc", "namespaces", "runc", "qemu") or why is None
 
 
 @pytest.mark.parametrize("name", backend_names())
@@ -103,7 +103,7 @@ def test_a_whole_job_is_held_by_checkpoints_with_connections(name: str) -> None:
         why = subject.unable(JOB, backend)
         over_guests = subject is Migrate and isinstance(backend, Migrates)
         assert (why is None) == (isinstance(backend, HoldsConnections) or over_guests)
-    assert name not in ("native", "namespaces", "runc") or why is None
+    assert name not in ("native", "lxc", "namespaces", "runc") or why is None
 
 
 @pytest.mark.parametrize("name", backend_names())

@@ -71,8 +71,8 @@ def test_the_tables_of_the_page_are_what_backends_declare(
         found = rows()
     assert found == rows(), "pytest tests/unit/test_lifecycle_table.py --update-golden"
     known = (
-        "`dmtcp` | `namespaces`, `native`, `runc`",
-        "`of: rank` | `libvirt`, `namespaces`, `native`",
+        "`dmtcp` | `lxc`, `namespaces`, `native`, `runc`",
+        "`of: rank` | `libvirt`, `lxc`, `namespaces`, `native`",
         "`crun`",
     )
     assert any(row in found for row in known)

@@ -118,32 +118,9 @@ def script(
     return file
 
 
-def refuses(
-    host: Host, environment: Environment, restored_at: frozenset[Attachment] = frozenset()
-) -> Unavailable | None:
-    """Return why no instance of an environment can be checkpointed, for reasons that hold for all backends;
-    None if there is no such reason.
-
-    restored_at: attachments at which the backend restores instances; see moving.HoldsConnections.
-    """
-    if not host.is_root():
-        return Unavailable(reason="a checkpoint needs root", remedy="run as root")
-    if environment.attachment.seated and environment.attachment not in restored_at:
-        fitting = sorted(a.value for a in (*restored_at, Attachment.NONE))
-        return Unavailable(
-            reason=f"attachment {environment.attachment.value} is not restored",
-            remedy=f"attachment: {', '.join(fitting)}, or host",
-        )
-    if environment.inside is not None:
-        return Unavailable(
-            reason="CRIU runs on the machine, not in a guest", remedy="take inside out of the environment"
-        )
-    if environment.share:
-        return Unavailable(
-            reason="namespaces shared with the machine are not the instance's to restore",
-            remedy="take share out of the environment",
-        )
-    return None
+def network_of_seat(request: InstanceRequest) -> tuple[str, ...]:
+    """Return the command prefix that enters the network namespace of a request's seat; empty without one."""
+    return () if request.seat is None else ("nsenter", f"--net={request.seat.netns}", "--")
 
 
 def mounts_of(pid: int) -> str:
@@ -398,10 +375,11 @@ def lazy_dump(
 
 
 class RestoresByCriu:
-    """Methods shared by the backends that implement moving.Checkpoints."""
+    """Methods shared by the backends that implement moving.HoldsConnections."""
 
     checkpoints_by: tuple[Method, ...] = METHODS
     costs: Costs = CONTAINER_COSTS
+    restored_at = frozenset({Attachment.VETH_BRIDGE})
 
     def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
         """See moving.Checkpoints."""
@@ -418,12 +396,23 @@ class RestoresByCriu:
         """See moving.HoldsConnections."""
         return ()
 
-
-class RestoresConnections(RestoresByCriu):
-    """Methods shared by the backends that restore an instance with its TCP connections at another seat."""
-
-    restored_at = frozenset({Attachment.VETH_BRIDGE})
-
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
-        """See moving.Checkpoints."""
-        return refuses(host, environment, self.restored_at)
+        """See moving.Checkpoints. These reasons hold for all backends."""
+        if not host.is_root():
+            return Unavailable(reason="a checkpoint needs root", remedy="run as root")
+        if environment.attachment.seated and environment.attachment not in self.restored_at:
+            fitting = sorted(a.value for a in (*self.restored_at, Attachment.NONE))
+            return Unavailable(
+                reason=f"attachment {environment.attachment.value} is not restored",
+                remedy=f"attachment: {', '.join(fitting)}, or host",
+            )
+        if environment.inside is not None:
+            return Unavailable(
+                reason="CRIU runs on the machine, not in a guest", remedy="take inside out of the environment"
+            )
+        if environment.share:
+            return Unavailable(
+                reason="namespaces shared with the machine are not the instance's to restore",
+                remedy="take share out of the environment",
+            )
+        return None

@@ -65,7 +65,7 @@ class Native(criu_of.RestoresByCriu):
     restored_at = frozenset({Attachment.HOST})
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
-        refused = criu_of.refuses(host, environment)
+        refused = super().refuses_checkpoint(host, environment)
         if refused is None and environment.image != HOST:
             reason = "without a PID namespace only image host is restored"
             return Unavailable(reason=reason, remedy=f"image: {HOST}")
@@ -79,7 +79,7 @@ class Native(criu_of.RestoresByCriu):
 
     def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
         """See moving.HoldsConnections."""
-        return _network(request)
+        return criu_of.network_of_seat(request)
 
     @contextmanager
     def restoring(self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
@@ -115,18 +115,12 @@ def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
     """
     init = [tools / "nm-init", "--first-fd", str(REPORT_FD), "--label", request.label]
     if request.layer is not None:
-        return [*restorer(tools, replace(request, cpus=()), {}), *_network(request), *init]
+        return [*restorer(tools, replace(request, cpus=()), {}), *criu_of.network_of_seat(request), *init]
     if request.seat is None:
         return init
     user = ["--user-namespace", request.user_namespace] if request.user_namespace is not None else []
     where = ["--hostname", request.hostname, "--netns", request.seat.netns, *user]
     return [tools / "nm-box", "start", "--bare", *where, "--report-fd", str(REPORT_FD), "--", *init]
-
-
-def _network(request: InstanceRequest) -> tuple[str, ...]:
-    """Return the command prefix that enters the network namespace of an emulated node; empty for the
-    machine's own."""
-    return () if request.seat is None else ("nsenter", f"--net={request.seat.netns}", "--")
 
 
 @contextmanager
@@ -245,6 +239,6 @@ def _restore_argv(
         more += waiting_options(hold, images, "pre-restore")
     return [
         *restorer(tools, request, groups, apart=request.lazy),
-        *_network(request),
+        *criu_of.network_of_seat(request),
         *criu_of.restore_argv(criu, images, more),
     ]

@@ -19,7 +19,7 @@ from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Environment
 from .. import criu as criu_of
 from ..contract import Instance, InstanceRequest, Tools, Unavailable
-from ..criu_connections import freezing_options
+from ..criu_connections import connection_options, freezing_options
 from ..criu_restoring import restorer, restoring_from
 from ..instance import CONTROLLERS, control_groups, require_root, seconds
 from ..moving import Criu, Dump, Restore
@@ -56,13 +56,14 @@ class Lxc(ProgramBackend, criu_of.RestoresByCriu):
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         if host.which("lxc-checkpoint") is None:
             return Unavailable(reason="lxc-checkpoint is not installed", remedy="apt-get install lxc")
-        return criu_of.refuses(host, environment)
+        return super().refuses_checkpoint(host, environment)
 
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
         freezer = cgroups.freezer(instance.cgroups, request.place)
         more = freezing_options(freezer, state_of(request), dump.images)
+        more += connection_options(request, dump.images)
         words = _checkpointing(tools, request, criu, dump.images, "--stop", more=more)
         return [*_into(tools, instance.pid), "--", *words]
 
@@ -155,7 +156,8 @@ def _restored(
         return descendant(program, "nm-init") if done else None
 
     begin = time.monotonic_ns()
-    words = _checkpointing(tools, request, criu, images, "--restore", "--foreground")
+    more = connection_options(request, images)
+    words = _checkpointing(tools, request, criu, images, "--restore", "--foreground", more=more)
     argv = [*restorer(tools, request, {}), *given.prefix, *words]
     with restoring_from(host, request, argv, images, pid_of=restored_pid) as pid:
         cgroups.thaw(pid, request.place)  # CRIU restores the state in which it found the group

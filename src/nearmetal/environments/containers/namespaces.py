@@ -38,7 +38,7 @@ from ..moving import Criu, Dump, Restore
 from ..probe import probe_as_user
 
 
-class Namespaces(criu_of.RestoresConnections):
+class Namespaces(criu_of.RestoresByCriu):
     """Backend namespaces. It supports the attachments host, loopback and none (a network with lo only), and
     networks built by nearmetal."""
 
@@ -98,7 +98,7 @@ class Namespaces(criu_of.RestoresConnections):
     def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
         """See moving.HoldsConnections. If CRIU runs in the network namespace of the seat, it saves the TCP
         connections of the instance but not its interfaces."""
-        return () if request.seat is None else ("nsenter", f"--net={request.seat.netns}", "--")
+        return criu_of.network_of_seat(request)
 
     @contextmanager
     def restoring(self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:

@@ -326,7 +326,7 @@ def _unmasked(state: Path) -> tuple[str, ...]:
     return ("--external", f"mnt[{_MASKED}]:{empty}")
 
 
-class CheckpointingOciBackend(OciBackend, criu_of.RestoresConnections):
+class CheckpointingOciBackend(OciBackend, criu_of.RestoresByCriu):
     """A backend that uses an OCI runtime with the commands checkpoint and restore."""
 
     def dump_command(
