@@ -74,12 +74,12 @@ def test_the_root_of_a_movable_container_is_kept_outside_of_it_until_it_ends(
         (Environment(name="e", backend="namespaces", attachment=Attachment.NONE, movable=True), None),
         (
             Environment(name="e", backend="namespaces", attachment=Attachment.MACVLAN, movable=True),
-            "environment e: attachment macvlan is not restored; attachment: none, veth-bridge, or host",
+            "environment e: attachment macvlan is not restored; attachment: host or none or veth-bridge",
         ),
         (Environment(name="e", backend="namespaces", attachment=Attachment.VETH_BRIDGE, movable=True), None),
         (
             Environment(name="e", backend="native", attachment=Attachment.VETH_BRIDGE, movable=True),
-            "environment e: attachment veth-bridge is not restored; attachment: none, or host",
+            "environment e: attachment veth-bridge is not restored; attachment: host or none",
         ),
         (Environment(name="e", backend="namespaces", attachment=Attachment.VETH_BRIDGE), None),
         (

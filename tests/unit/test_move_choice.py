@@ -225,7 +225,7 @@ def test_moves_of_guests_of_earlier_rounds_correct_the_prediction(
         ("seated_request", lambda *_, **__: guest),
         ("with_memory", lambda request, _: request),
         ("program_inside", lambda *_: nullcontext()),
-        ("Probe", lambda **_: SimpleNamespace(floor=lambda: running)),
+        ("Probe", lambda **_: SimpleNamespace(floor=lambda _: running)),
         ("choose_for_guest", chosen),
     ):
         monkeypatch.setattr(migrate, name, fake)

@@ -401,10 +401,10 @@ class RestoresByCriu:
         if not host.is_root():
             return Unavailable(reason="a checkpoint needs root", remedy="run as root")
         if environment.attachment.seated and environment.attachment not in self.restored_at:
-            fitting = sorted(a.value for a in (*self.restored_at, Attachment.NONE))
+            fitting = sorted({*self.restored_at, Attachment.HOST, Attachment.NONE})
             return Unavailable(
                 reason=f"attachment {environment.attachment.value} is not restored",
-                remedy=f"attachment: {', '.join(fitting)}, or host",
+                remedy=f"attachment: {' or '.join(fitting)}",
             )
         if environment.inside is not None:
             return Unavailable(
