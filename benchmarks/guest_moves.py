@@ -167,12 +167,12 @@ def move(here: Ground, load: Load, mover: Mover) -> GuestMove:
             directory=own,
         )
         usual = probe.floor(list(RESTS))
-        asking = probe.begin(usual.pace)
+        asking = probe.begin(usual.intervals)
         try:
             times = mover(guest, stack)
         finally:
             log = asking.end(early=True)
-        floor, seen = usual.udp, results_of(log, usual.pace).udp
+        floor, seen = usual.udp, results_of(log, usual.intervals).udp
         if seen.doubled:
             raise SystemExit("two copies of the guest answered")
         return GuestMove(
@@ -285,22 +285,23 @@ class Commands:
 
 def probe_cost(tools: Tools, directory: Path, seconds: float) -> tuple[float, float]:
     """Return the CPU time of client and responder of a probe without a move, as fractions of a core, at the
-    pace that the probe chooses here.
+    intervals that the probe chooses here.
 
     The responder runs in a network namespace of the machine. Its share includes the choice.
     """
     want = NetworkRequest(attachment=Attachment.VETH_BRIDGE, settings=NetworkSettings(), instances=1)
-    with build_networks(f"{LABEL}p", [want], directory) as (network,):
+    with ExitStack() as stack, build_networks(f"{LABEL}p", [want], directory) as (network,):
         (seat,) = network.seats
         enter = ["nsenter", f"--net={seat.netns}"]
         answering = subprocess.Popen([*enter, *responder(tools)], stdout=subprocess.PIPE)
         assert answering.stdout is not None
+        stack.callback(answering.kill)
         answering.stdout.readline()
         answers_from = time.monotonic()
         probe = Probe(host=HOST, tools=tools, network=network, address=seat.address, directory=directory)
-        pace = probe.floor(list(RESTS)).pace
+        intervals = probe.floor(list(RESTS)).intervals
         begin = time.monotonic()
-        words = client(tools, seat.address, pace, seconds, directory / "log")
+        words = client(tools, seat.address, intervals, seconds, directory / "log")
         asking = subprocess.Popen(network.hub_command(words), stdout=subprocess.DEVNULL)
         _, status, outside = os.wait4(asking.pid, 0)
         end = time.monotonic()

@@ -234,7 +234,9 @@ static void ask(struct way *ways, int64_t period, int64_t rest, int64_t tcp_ever
         send_one(&ways[0], step);
         if (tcp_every > 0 && now >= next_stream) {
             send_one(&ways[1], tcp_every);
-            next_stream = now + tcp_every;
+            /* Counted from when it was due: otherwise a wake-up that is a little earlier than the last would
+             * send none. */
+            next_stream = next_stream + tcp_every > now ? next_stream + tcp_every : now + tcp_every;
         }
         next = next + step > now ? next + step : now; /* after a delay, requests are not sent in a burst */
         sleep_until(next);

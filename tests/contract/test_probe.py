@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
+import statistics
 import subprocess
 import time
 from collections.abc import Iterator
@@ -117,6 +119,17 @@ def test_the_time_of_an_answer_is_that_of_its_arrival(tools: Tools, network: Net
     one_fits(delays, lambda seen: max(seen) < REST / 2, attempts=10)
 
 
+def test_requests_by_tcp_are_as_far_apart_as_wanted(tools: Tools, network: Network, tmp_path: Path) -> None:
+    """At rest the client wakes up as often: a wake-up that is earlier than the last must not send none."""
+
+    def apart() -> float:
+        with answering(tools, network):
+            log = asked(tools, network, tmp_path / "log", 1.0, rest=TCP_PERIOD)
+        return statistics.median(b.sent - a.sent for a, b in itertools.pairwise(log.tcp))
+
+    one_fits(apart, lambda seen: seen == pytest.approx(TCP_PERIOD, rel=0.1), attempts=10)
+
+
 def test_tcp_is_awaited_as_long_as_it_was_silent(tools: Tools, network: Network, tmp_path: Path) -> None:
     """Its lost requests come again only after as long a time."""
     out = tmp_path / "log"
@@ -207,7 +220,9 @@ def test_it_asks_as_long_as_any_time_limit_of_a_study(
         directory=tmp_path,
     )
     with answering(tools, network):
-        client = probe.begin(probing.Pace(period=PERIOD, rest=REST), probing.MOST_SECONDS + moved.longest)
+        client = probe.begin(
+            probing.Intervals(period=PERIOD, rest=REST), probing.MOST_SECONDS + moved.longest
+        )
         time.sleep(0.3)
         (size,) = (
             int(line.split()[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from nearmetal.host import LocalHost
 from nearmetal.launchers import find_mpi
 from nearmetal.model.environments.image import HOST
 from nearmetal.model.study import Mpi
+from nearmetal.node.criu import find_criu
 
 pytestmark = pytest.mark.apart
 
@@ -107,6 +109,27 @@ def test_a_rank_of_processes_moves_to_another_node_while_its_job_goes_on(
     assert ("step.connect" in rows["total"]["parts"]) == (backend not in LATE)
     for silence, stopped in zip(rows["silence"]["values"], rows["stopped"]["values"], strict=True):
         assert silence < stopped + 60, "TCP sends again at the latest after that"
+
+
+@pytest.mark.parametrize(
+    ("step", "fate"), [("dump", "the program goes on at the source"), ("restore", "the program runs nowhere")]
+)
+@pytest.mark.parametrize("backend", ["native", "lxc", "namespaces"])
+def test_where_a_rank_is_after_a_move_that_failed_is_said(
+    tmp_path: Path, criu: None, backend: str, step: str, fate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = find_criu(LocalHost())
+    assert not isinstance(found, Unavailable)
+    (failing := tmp_path / "bin" / "criu").parent.mkdir()
+    failing.write_text(f'#!/bin/sh\n[ "$1" != {step} ] || exit 1\nexec {shlex.join(found.argv)} "$@"\n')
+    failing.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{failing.parent}:{os.environ['PATH']}")
+    words = {"environment": f"backend: {backend}, attachment: {CARRIED[backend]}", "subject": "migrate"}
+    words |= {"workload": "of: rank, method: criu, memory: 4 MiB, working_set: 1 MiB"}
+    (tmp_path / "s.yaml").write_text(STUDY.format(**{"design": "", "count": "1"} | words))
+    done = nearmetal("run", "s.yaml", "--max-blocks", "1", cwd=tmp_path)
+    assert done.returncode == 4 and fate in " ".join(done.stderr.split()), done.stderr
+    assert "Traceback" not in done.stderr and left_behind(tmp_path) == []
 
 
 guests = pytest.mark.parametrize(("backend", "start"), [("qemu", "restored"), ("libvirt", "cold")])
@@ -235,7 +258,7 @@ def test_a_whole_mpi_job_is_restarted_by_dmtcp(tmp_path: Path, subject: str, bac
     found = find_dmtcp(LocalHost())
     if isinstance(found, Unavailable):
         pytest.skip(f"{found.reason}; {found.remedy}")
-    elsewhere = subject == "migrate"
+    elsewhere = subject == "migrate" and backend != "native"
     attachment = CARRIED[backend] if elsewhere or backend == "native" else "none"
     line = measured(
         tmp_path,

@@ -221,6 +221,15 @@ def test_weigh_compares_methods_with_the_first_that_there_is() -> None:
     assert (process.attachment, container.attachment) == (Attachment.HOST, Attachment.NONE)
 
 
+def test_weigh_attaches_containers_whose_rank_or_job_moves_to_a_bridge() -> None:
+    for words, attachment in (("", Attachment.NONE), (":of=rank", Attachment.VETH_BRIDGE)):
+        made = weigh("native", "runc", methods="criu", lifecycle=f"migrate{words}")
+        assert [e.attachment for e in made.environments] == [Attachment.HOST, attachment]
+        assert not without_unable(made, BACKENDS)[1]
+    written = weigh("native", "runc", methods="criu", lifecycle="checkpoint:of=job")
+    assert [e.attachment for e in written.environments] == [Attachment.HOST, Attachment.NONE]
+
+
 def test_weigh_without_methods_takes_all_that_each_backend_offers() -> None:
     made = weigh("native", "podman", "qemu")
     offered = {name: Migrate.methods(BACKENDS[name]) for name in ("native", "qemu")}

@@ -79,7 +79,7 @@ def test_the_root_of_a_movable_container_is_kept_outside_of_it_until_it_ends(
         (Environment(name="e", backend="namespaces", attachment=Attachment.VETH_BRIDGE, movable=True), None),
         (
             Environment(name="e", backend="native", attachment=Attachment.VETH_BRIDGE, movable=True),
-            "environment e: attachment veth-bridge is not restored; attachment: host or none",
+            "environment e: attachment veth-bridge is not restored; attachment: host",
         ),
         (Environment(name="e", backend="namespaces", attachment=Attachment.VETH_BRIDGE), None),
         (

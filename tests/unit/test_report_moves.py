@@ -22,7 +22,7 @@ from nearmetal.report.tables.events.clients import clients_grids
 from nearmetal.report.tables.events.sentences import event_sentences
 from nearmetal.report.text import tight
 from nearmetal.study_file import load_text
-from nearmetal.subjects.events.probing import TCP_EVERY, Pace, ProbeResults, results_of
+from nearmetal.subjects.events.probing import TCP_EVERY, Intervals, ProbeResults, results_of
 from nearmetal.subjects.migrate import FULL, MIGRATE, SeenMove, guest_rows
 
 STUDY = """\
@@ -70,7 +70,7 @@ def seen(late: float, tcp_late: float, *, lost: bool = False) -> ProbeResults:
     # No request is sent before the late answer has arrived.
     udp = (*udp[:6], *(later(t, late) for t in udp[6:]))
     tcp = (*tcp[:6], *(later(t, tcp_late) for t in tcp[6:]))
-    return results_of(ProbeLog(udp=udp, tcp=tcp, cpu=0.0, broken=None), Pace(period=PERIOD, rest=REST))
+    return results_of(ProbeLog(udp=udp, tcp=tcp, cpu=0.0, broken=None), Intervals(period=PERIOD, rest=REST))
 
 
 def later(t: ProbeTimes, seconds: float) -> ProbeTimes:

@@ -18,6 +18,7 @@ from ..host import Host, Process, cgroups
 from ..host.processes import labelled as processes
 from ..host.processes.helper import wait_readable
 from ..lifecycle import Costs, Estimate, Method
+from ..model.capabilities import Capabilities
 from ..model.study import Attachment, Environment
 from .contract import Instance, InstanceRequest, Tools, Unavailable
 from .criu_images import first_error, statistics_of
@@ -377,6 +378,7 @@ def lazy_dump(
 class RestoresByCriu:
     """Methods shared by the backends that implement moving.HoldsConnections."""
 
+    capabilities: Capabilities
     checkpoints_by: tuple[Method, ...] = METHODS
     costs: Costs = CONTAINER_COSTS
     restored_at = frozenset({Attachment.VETH_BRIDGE})
@@ -401,7 +403,8 @@ class RestoresByCriu:
         if not host.is_root():
             return Unavailable(reason="a checkpoint needs root", remedy="run as root")
         if environment.attachment.seated and environment.attachment not in self.restored_at:
-            fitting = sorted({*self.restored_at, Attachment.HOST, Attachment.NONE})
+            restored = {*self.restored_at, Attachment.HOST, Attachment.NONE}
+            fitting = sorted(restored & self.capabilities.attachments)
             return Unavailable(
                 reason=f"attachment {environment.attachment.value} is not restored",
                 remedy=f"attachment: {' or '.join(fitting)}",

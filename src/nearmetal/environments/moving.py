@@ -139,9 +139,9 @@ class HoldsConnections(Checkpoints, Protocol):
     restored_at: frozenset[Attachment]
 
     def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
-        """Return the command prefix that enters the network namespace in which an instance is dumped; empty
-        if that is the machine's own. A page server must run in the same namespace, so that the dump can reach
-        it."""
+        """Return the command prefix that enters the network namespace in which CRIU dumps an instance; empty
+        if CRIU is in the machine's own, or enters it otherwise. A page server must run in the same namespace,
+        so that the dump can reach it."""
 
 
 class MoveBarrier:

@@ -106,12 +106,11 @@ class Native(criu_of.RestoresByCriu):
 def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
     """Return the command line of the first process. No I/O.
 
-    If the request has a seat, the instance is an emulated node, and the process gets the host name and the
-    network of this node.
+    If the request has a seat, the instance is an emulated node. The process gets the network of this node,
+    and its host name unless the request has a layer.
 
     If the request has a layer, the instance may be checkpointed. The process then gets a parent that reaps
-    its killed children at once: CRIU can restore a process only if its PID is free. It keeps the host name of
-    the machine, since CRIU restores no namespace of it.
+    its killed children at once: CRIU can restore a process only if its PID is free.
     """
     init = [tools / "nm-init", "--first-fd", str(REPORT_FD), "--label", request.label]
     if request.layer is not None:
@@ -173,8 +172,8 @@ def start_native(
 def _bare(
     host: Host, tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], last: ExitStack
 ) -> Iterator[BoxInstance]:
-    """Start an instance with a first process on the machine itself, until exit. It has namespaces only if the
-    request has a seat.
+    """Start an instance with a first process on the machine itself, until exit. With a seat it is in
+    the network namespace of an emulated node and, without a layer, in a namespace for its host name.
 
     last: the caller closes it after it has removed the groups. The end of the first process is awaited then,
         since the process is in none of the groups.
@@ -232,7 +231,8 @@ def _restore_argv(
     """Return the command line that restores an instance.
 
     If the request is lazy, the checkpointed processes still hold their PIDs and sockets. The restored ones
-    are then put into new PID and network namespaces, as if they were on another machine.
+    are then put into a new PID namespace, and into the network namespace of the seat or a new one, as if they
+    were on another machine.
     """
     more = [*(("--lazy-pages",) if request.lazy else ()), *connection_options(request, images)]
     if hold is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 RESTS = (10e-3, 20e-3, 40e-3)
 """Intervals in seconds at which a probe may ask while answers come. The longer ones are for machines on which
-waking up and sending a request takes too much of a core."""
+waking up and sending a request takes too much of a core. The last is taken if all are too short."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,7 +68,7 @@ class Node:
     past_moves: the moves whose method was chosen (`method: auto`) since the node was opened, by arm and
         workload; see Trial.past_moves().
     probe_rests: intervals at which probes may ask while answers come, in seconds, the preferred one first.
-        One at which a probe took too much of a core is removed, so that later probes of all arms ask alike.
+        The first probe chooses one of them, and only this one is left, so that all arms are asked alike.
     """
 
     machine: Machine

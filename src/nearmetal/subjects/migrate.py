@@ -258,7 +258,7 @@ def _move_guest(trial: Trial, backend: Backend, w: MoveSubject, count: int) -> N
                 time_limit=w.longest,
                 downtime_limit=plan.rest if plan is not None else limit,
             )
-            client = probe.begin(floor.pace, MOST_SECONDS + w.longest)
+            client = probe.begin(floor.intervals, MOST_SECONDS + w.longest)
             try:
                 # All under the load of the probe, which slows an emulated guest down.
                 begun = marked(output) if works else None
@@ -274,7 +274,7 @@ def _move_guest(trial: Trial, backend: Backend, w: MoveSubject, count: int) -> N
             node.instances.moved(now, moved.instance)
             if begun is not None and before is not None and after is not None:
                 slower.append(behind(pace(begun, before), before, after))
-            seen = results_of(log, floor.pace)
+            seen = results_of(log, floor.intervals)
             if seen.udp.doubled or log.broken is not None:
                 what = "two copies of the guest answered" if seen.udp.doubled else ""
                 raise TrialFailedError(what or "a connection to the guest broke")

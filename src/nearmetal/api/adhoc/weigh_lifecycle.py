@@ -11,7 +11,17 @@ from ...errors import UsageError
 from ...lifecycle import Method
 from ...model.environments.guest import GuestSettings
 from ...model.environments.image import HOST
-from ...model.study import Attachment, Design, Environment, LifecycleSubject, Mode, Placement, Study
+from ...model.study import (
+    Attachment,
+    Design,
+    Environment,
+    LifecycleSubject,
+    Mode,
+    MoveSubject,
+    Placement,
+    Study,
+)
+from ...model.workloads.moves import Extent
 from ...node.bases import KERNEL_IMAGE
 from ...report.text import enumerated
 from ...subjects.registry import by_environment, subject_of
@@ -84,9 +94,11 @@ def _question(names: Sequence[str], event: str) -> str:
 
 def _environment(name: str, backend: Backend, method: Method | None, event: LifecycleSubject) -> Environment:
     """Return an environment of a backend for a method. Guests are attached to a bridge, on which they can be
-    moved. Containers have a network namespace without a network."""
+    moved, and so are containers if a job moves with its addresses. Others have a network namespace without a
+    network."""
+    bridged = isinstance(event, MoveSubject) and event.extent is not Extent.INSTANCE
     virtual, own = backend.capabilities.virtual, "net" in backend.capabilities.own
-    alone = Attachment.NONE if own else Attachment.HOST
+    alone = (Attachment.VETH_BRIDGE if bridged else Attachment.NONE) if own else Attachment.HOST
     guest = GuestSettings() if event.memory is None else GuestSettings(memory=event.memory)
     return Environment(
         name=name if method is None else f"{name}-{method}",

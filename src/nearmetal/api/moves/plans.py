@@ -248,7 +248,7 @@ def _require_own_memory(external: External, processes: Sequence[int]) -> None:
 def _only(external: External, how: MoveOptions, method: Method, action: str) -> str:
     if how.method is method:
         return f"{method} was requested"
-    return f"{method} is the only method for a {action} of {external.name}"
+    return f"{method} is the only method that can {action} {external.name}"
 
 
 def _able(
@@ -361,7 +361,8 @@ def _with_room(
     except UnavailableError as e:
         if later in ((), able):
             raise
-        notes = tuple(f"{method} is left out: {e.what}" for method in able if method not in later)
+        why = f"{e.what} ({e.where}; next: {e.remedy})"
+        notes = tuple(f"{method} is left out: {why}" for method in able if method not in later)
         return later, free(later), notes
 
 

@@ -24,7 +24,9 @@ instances that lose requests even without a move, as emulated guests do."""
 MOST_CPU = 0.008
 """Largest share of a core that a client may take while answers come. It leaves room for a probe to take less
 than 1 %, although the share varies."""
-FLOOR_SECONDS = 1.0
+FLOOR_SECONDS, FLOOR_REQUESTS = 1.0, 100
+"""Least duration of a probe without a move, and least number of its requests, so that its longest delay and
+its losses are those of as many requests on every machine."""
 TCP_EVERY = 20e-3
 """Minimum seconds between two requests by TCP."""
 LINGER = 3.0
@@ -35,7 +37,7 @@ READY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace:
+class Intervals:
     """How often a client asks.
 
     period, rest: seconds between two requests by UDP during a silence, and while answers come.
@@ -58,14 +60,16 @@ class ProbeResults:
     tcp: ProbeResult
 
     @property
-    def pace(self) -> Pace:
-        """The pace of the client."""
-        return Pace(period=self.udp.period, rest=self.udp.rest)
+    def intervals(self) -> Intervals:
+        """The intervals of the client."""
+        return Intervals(period=self.udp.period, rest=self.udp.rest)
 
 
-def results_of(log: ProbeLog, pace: Pace) -> ProbeResults:
-    """Evaluate the log of a client that had this pace."""
-    return ProbeResults(udp=evaluate(log.udp, pace.period, pace.rest), tcp=evaluate(log.tcp, pace.stream))
+def results_of(log: ProbeLog, intervals: Intervals) -> ProbeResults:
+    """Evaluate the log of a client that asked at these intervals."""
+    return ProbeResults(
+        udp=evaluate(log.udp, intervals.period, intervals.rest), tcp=evaluate(log.tcp, intervals.stream)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,29 +87,32 @@ class Probe:
     directory: Path
 
     def floor(self, rests: list[float]) -> ProbeResults:
-        """Probe the instance without a move, at several paces one after the other. Return the results for the
-        shortest of PERIODS at which no UDP request is lost, or for the longest if requests are lost at each
-        of them.
+        """Probe the instance without a move, at several intervals one after the other. Return the results for
+        the shortest of PERIODS at which no UDP request is lost, or for the longest if requests are lost at
+        each of them.
 
-        rests: intervals from which that at rest is chosen, as Node.probe_rests. The first of them is removed
-            if the client takes more than MOST_CPU with it, and another one remains.
+        rests: intervals from which that at rest is chosen, as Node.probe_rests: the first at which the client
+            takes no more than MOST_CPU, or the last. The others are removed, unless a long period was needed.
         Raises RunError or TrialFailedError if the client fails.
         """
         longer = iter(PERIODS)
         period = next(longer)
         while True:
-            pace = Pace(period=period, rest=max(period, rests[0]))
-            log = self.begin(pace, FLOOR_SECONDS).end(early=False)
-            seen = results_of(log, pace)
+            intervals = Intervals(period=period, rest=max(period, rests[0]))
+            seconds = max(FLOOR_SECONDS, FLOOR_REQUESTS * intervals.rest)
+            log = self.begin(intervals, seconds).end(early=False)
+            seen = results_of(log, intervals)
             # Clients that lose requests ask more often, which is not what they cost at rest.
             if seen.udp.lost and (other := next(longer, None)) is not None:
                 period = other
             elif log.cpu > MOST_CPU * seen.udp.seconds and len(rests) > 1:
                 rests.pop(0)
             else:
+                if intervals.rest == rests[0]:
+                    del rests[1:]
                 return seen
 
-    def begin(self, pace: Pace, seconds: float = MOST_SECONDS) -> Client:
+    def begin(self, intervals: Intervals, seconds: float = MOST_SECONDS) -> Client:
         """Start a client, and return it when it has begun to send requests.
 
         seconds: time after which the client ends, if Client.end() has not ended it before.
@@ -113,7 +120,7 @@ class Probe:
         """
         number = f"{time.monotonic_ns()}"
         out, output = self.directory / f"probe.{number}.log", self.directory / f"probe.{number}.txt"
-        argv = self.network.hub_command(client(self.tools, self.address, pace, seconds, out))
+        argv = self.network.hub_command(client(self.tools, self.address, intervals, seconds, out))
         process = self.host.start(argv, stdout=output, stderr=output, cwd=Path("/"))
         asking = Client(process=process, out=out, output=output, seconds=seconds)
         try:
@@ -124,17 +131,17 @@ class Probe:
         return asking
 
 
-def client(tools: Tools, address: str, pace: Pace, seconds: float, out: Path) -> list[str]:
+def client(tools: Tools, address: str, intervals: Intervals, seconds: float, out: Path) -> list[str]:
     """Return the command line of the client.
 
     seconds: time after which the client ends.
     out: file to which it writes its log.
     """
     times = {
-        "--period": pace.period,
-        "--rest": pace.rest,
+        "--period": intervals.period,
+        "--rest": intervals.rest,
         "--time": seconds,
-        "--tcp-every": pace.stream,
+        "--tcp-every": intervals.stream,
         "--linger": LINGER,
     }
     words = [word for option, value in times.items() for word in (option, str(round(value * 1e9)))]

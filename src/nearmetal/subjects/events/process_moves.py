@@ -88,7 +88,7 @@ def _move(
     trial: Trial, criu: Criu | Unavailable, w: MoveSubject, chooser: ProcessMethodChooser | None
 ) -> Restored:
     """Move an instance once. An instance with a job moves to another emulated node if it can keep its address
-    there. All other instances have no address, and stay on their node.
+    there. All others stay on their node, and so does a bare job that DMTCP restarts, which needs no root.
 
     criu: the result of find_criu().
     chooser: chooses the method; None if the workload names one.
@@ -96,8 +96,8 @@ def _move(
     backend = trial.node.backends[trial.arm.environment.backend]
     attachment = trial.arm.environment.attachment
     carried = isinstance(backend, HoldsConnections) and attachment in backend.restored_at
-    # Emulated nodes need root, without which DMTCP still restores a bare job.
-    if w.extent is not Extent.JOB or not carried or not trial.node.machine.host.is_root():
+    carried = carried and (attachment.seated or w.method is not Method.DMTCP)
+    if w.extent is not Extent.JOB or not carried:
         return checkpoint_and_restore(trial, criu, w, chooser.choose if chooser is not None else None)
     directory = trial.new_directory(f"job-{w.name}")
     with job_network(trial, w, 2, directory) as network:

@@ -85,7 +85,7 @@ def refuses_to_move_rank(
     if environment.attachment not in carried:
         return Unavailable(
             reason=f"attachment {environment.attachment} does not carry a rank's address to another node",
-            remedy=f"attachment: {' or '.join(carried)}",
+            remedy=f"attachment: {' or '.join(sorted(carried))}",
         )
     if not host.is_root():
         return Unavailable(reason="emulated nodes for the ranks need root", remedy="run as root")

@@ -35,13 +35,12 @@ from .mpi_jobs import job_program
 from .rows import event_row, slowdown_rows, with_steps
 from .verified import Restored
 
-"""Bytes of memory that the program holds if the workload sets no other size."""
 VERIFIED = "went on with no wrong page"
 
 
 def meets_itself(w: LifecycleSubject, environment: Environment, backend: Backend) -> Unavailable | None:
     """Return why the source and the destination would be on one network at the same time; None if they would
-    not. Bare metal never is, since it is restored in a network namespace of its own."""
+    not. Bare metal never is, since it is restored in another network namespace."""
     common = "net" in backend.capabilities.own and environment.attachment in BARE_ATTACHMENTS
     if not (common and w.method is not None and w.method.fetches_later):
         return None

@@ -12,7 +12,7 @@ from nearmetal.environments import Tools
 from nearmetal.host import LocalHost
 from nearmetal.lifecycle import RESTS, ProbeLog, ProbeTimes
 from nearmetal.network.build import Network
-from nearmetal.subjects.events.probing import Client, Pace, Probe
+from nearmetal.subjects.events.probing import Client, Intervals, Probe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +22,12 @@ class Planted(Probe):
 
     cost: float
     fits: float = 0.0
-    paces: list[Pace] = field(default_factory=list)
+    asked: list[Intervals] = field(default_factory=list)
 
-    def begin(self, pace: Pace, seconds: float = 0.0) -> Client:
-        self.paces.append(pace)
-        lost = pace.period < self.fits
-        step = pace.period if lost else pace.rest
+    def begin(self, intervals: Intervals, seconds: float = 0.0) -> Client:
+        self.asked.append(intervals)
+        lost = intervals.period < self.fits
+        step = intervals.period if lost else intervals.rest
         count = round(seconds / step)
         sent = [ProbeTimes(sent=i * step, answers=(i * step + 1e-4,), step=step) for i in range(count)]
         sent += [ProbeTimes(sent=seconds, step=step)] if lost else []
@@ -66,17 +66,24 @@ def test_it_asks_as_often_as_it_can_for_little_of_a_core(cost: float, rest: floa
     rests = list(RESTS)
     first = planted(cost)
     found = first.floor(rests)
-    assert found.pace == Pace(period=0.5e-3, rest=rest) and found.udp.lost == 0
+    assert found.intervals == Intervals(period=0.5e-3, rest=rest) and found.udp.lost == 0
     assert found.tcp.period == max(rest, 20e-3)
-    later = planted(45e-6)
-    assert later.floor(rests).pace.rest == rest and len(later.paces) == 1, "all probes of a run ask alike"
+    for other in (45e-6, 2e-3):
+        later = planted(other)
+        assert later.floor(rests).intervals.rest == rest and len(later.asked) == 1, "all of a run ask alike"
 
 
 def test_requests_that_are_lost_do_not_count_as_cost() -> None:
     """The client asks every 0.5 ms while none is answered, which takes 15 % of a core here."""
     rests = list(RESTS)
     asking = planted(75e-6, fits=2e-3)
-    assert asking.floor(rests).pace == Pace(period=2e-3, rest=10e-3)
-    assert rests == list(RESTS) and [p.period for p in asking.paces] == [0.5e-3, 2e-3]
-    always = planted(75e-6, fits=1.0)
-    assert always.floor(list(RESTS)).pace.period == 20e-3, "the longest, at which some are lost too"
+    assert asking.floor(rests).intervals == Intervals(period=2e-3, rest=10e-3)
+    assert rests == [10e-3] and [p.period for p in asking.asked] == [0.5e-3, 2e-3]
+    always, others = planted(75e-6, fits=1.0), list(RESTS)
+    found = always.floor(others).intervals
+    assert found == Intervals(period=20e-3, rest=20e-3), "the longest, at which some are lost too"
+    assert others == list(RESTS), "what a probe costs at 10 ms was not seen"
+
+
+def test_each_floor_has_as_many_requests_whatever_its_interval() -> None:
+    assert [planted(cost).floor(list(RESTS)).udp.requests for cost in (45e-6, 150e-6, 300e-6)] == [100] * 3
