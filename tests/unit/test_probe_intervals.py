@@ -18,10 +18,12 @@ from nearmetal.subjects.events.probing import Client, Intervals, Probe
 @dataclass(frozen=True, kw_only=True)
 class Planted(Probe):
     """A probe on a machine where each request takes `cost` seconds of CPU time, and where the instance loses
-    requests that come more often than every `fits` seconds."""
+    requests that come more often than every `fits` seconds, or answers late, so that the client asks for
+    `silent` seconds as in a silence."""
 
     cost: float
     fits: float = 0.0
+    silent: float = 0.0
     asked: list[Intervals] = field(default_factory=list)
 
     def begin(self, intervals: Intervals, seconds: float = 0.0) -> Client:
@@ -30,9 +32,12 @@ class Planted(Probe):
         step = intervals.period if lost else intervals.rest
         count = round(seconds / step)
         sent = [ProbeTimes(sent=i * step, answers=(i * step + 1e-4,), step=step) for i in range(count)]
+        often = round(self.silent / intervals.period)
+        sent += [ProbeTimes(sent=seconds, answers=(seconds + 1.0,), step=intervals.period)] * often
         sent += [ProbeTimes(sent=seconds, step=step)] if lost else []
         return cast(
-            "Client", _Ended(ProbeLog(udp=tuple(sent), tcp=tuple(sent), cpu=count * self.cost, broken=None))
+            "Client",
+            _Ended(ProbeLog(udp=tuple(sent), tcp=tuple(sent), cpu=len(sent) * self.cost, broken=None)),
         )
 
 
@@ -45,7 +50,7 @@ class _Ended:
         return self.log
 
 
-def planted(cost: float, fits: float = 0.0) -> Planted:
+def planted(cost: float, fits: float = 0.0, silent: float = 0.0) -> Planted:
     nowhere = Path("/nonexistent")
     return Planted(
         host=LocalHost(),
@@ -55,6 +60,7 @@ def planted(cost: float, fits: float = 0.0) -> Planted:
         directory=nowhere,
         cost=cost,
         fits=fits,
+        silent=silent,
     )
 
 
@@ -71,6 +77,12 @@ def test_it_asks_as_often_as_it_can_for_little_of_a_core(cost: float, rest: floa
     for other in (45e-6, 2e-3):
         later = planted(other)
         assert later.floor(rests).intervals.rest == rest and len(later.asked) == 1, "all of a run ask alike"
+
+
+def test_answers_that_come_late_do_not_count_as_cost() -> None:
+    """An emulated guest answers late, and the client asks every 0.5 ms for a tenth of the time."""
+    late = planted(50e-6, silent=0.1)
+    assert late.floor(list(RESTS)).intervals == Intervals(period=0.5e-3, rest=10e-3)
 
 
 def test_requests_that_are_lost_do_not_count_as_cost() -> None:

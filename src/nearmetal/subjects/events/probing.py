@@ -102,10 +102,11 @@ class Probe:
             seconds = max(FLOOR_SECONDS, FLOOR_REQUESTS * intervals.rest)
             log = self.begin(intervals, seconds).end(early=False)
             seen = results_of(log, intervals)
-            # Clients that lose requests ask more often, which is not what they cost at rest.
+            # Each request by UDP is a wake-up. After late answers there are more of them than at rest.
+            at_rest = log.cpu / seen.udp.requests / intervals.rest
             if seen.udp.lost and (other := next(longer, None)) is not None:
                 period = other
-            elif log.cpu > MOST_CPU * seen.udp.seconds and len(rests) > 1:
+            elif at_rest > MOST_CPU and len(rests) > 1:
                 rests.pop(0)
             else:
                 if intervals.rest == rests[0]:
