@@ -70,6 +70,7 @@ def case(request: pytest.FixtureRequest, criu: Criu, tmp_path: Path) -> Iterator
         made = Case(name=name, method=method, criu=criu, label=label, directory=tmp_path, root=root)
         made.make()
         yield made
+    made.clean()  # a test that is interrupted has not looked for what a killed tool leaves
 
 
 def fate(case: Case, notify: Callable[[Phase], None]) -> str:

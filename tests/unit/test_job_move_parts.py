@@ -51,6 +51,18 @@ def steps(*ends: float) -> RankSteps:
     return RankSteps(passes=3, wrong=0, strange=0, ends=ends)
 
 
+def requested(backend: str, scratch: Path) -> InstanceRequest:
+    return InstanceRequest(
+        label="nearmetal-x",
+        hostname="h",
+        environment=Environment(name="e", backend=backend, placements=()),
+        cpus=(0,),
+        seat=None,
+        binds=(),
+        scratch=scratch,
+    )
+
+
 def every(step: float, begin: float, end: float) -> list[float]:
     count = round((end - begin) / step)
     return [begin + step * i for i in range(count + 1)]
@@ -197,16 +209,7 @@ def test_ranks_belong_to_a_job() -> None:
 
 
 def test_the_connections_of_an_instance_are_held_and_its_seat_is_opened_in_time(tmp_path: Path) -> None:
-    environment = Environment(name="e", backend="namespaces", placements=())
-    request = InstanceRequest(
-        label="nearmetal-x",
-        hostname="h",
-        environment=environment,
-        cpus=(0,),
-        seat=None,
-        binds=(),
-        scratch=tmp_path,
-    )
+    request = requested("namespaces", tmp_path)
     assert connection_options(request, tmp_path) == ("--network-lock", "skip")
     moved = replace(request, connections=True, arrival=("nm-box", "seat", "up", "/run/netns/a b", "port3"))
     options = connection_options(moved, tmp_path)
@@ -278,16 +281,7 @@ def test_a_job_that_a_move_stopped_names_the_known_cause(method: Method, known: 
 
 @pytest.mark.parametrize("connections", [False, True])
 def test_lxc_writes_connections_only_of_a_rank_or_a_job(tmp_path: Path, connections: bool) -> None:
-    request = InstanceRequest(
-        label="nearmetal-x",
-        hostname="h",
-        environment=Environment(name="e", backend="lxc", placements=()),
-        cpus=(0,),
-        seat=None,
-        binds=(),
-        scratch=tmp_path,
-        connections=connections,
-    )
+    request = replace(requested("lxc", tmp_path), connections=connections)
     tools, criu = Tools(directory=Path("/opt/nm")), Criu(argv=("/usr/sbin/criu",), version="4.2")
     instance = cast(Instance, SimpleNamespace(pid=1, cgroups={}))
     argv = Lxc().dump_command(tools, criu, request, instance, Dump(images=tmp_path))
