@@ -5,7 +5,8 @@
  *
  * It ends on SIGTERM, when its parent ends, or when the FIFO has no reader any more: its parent may be a
  * daemon of the container program, which outlives nm-box. It leads a session, and opens its standard streams
- * in its own mount namespace, so that no process of the instance depends on anything outside.
+ * in its own mount namespace, so that no process of the instance depends on anything outside. With --lone-fifo
+ * it does not end with its parent: a container program that restores it may end at once.
  *
  * With --once-fifo it runs as a command in a running instance: it reports and ends at once. It uses no
  * library, so that no library's start-up is measured. */
@@ -47,10 +48,10 @@ static bool same(const char *text, const char *other) {
     return *text == *other;
 }
 
-/* Return the descriptor for the report, from "--first-fd N", "--first-fifo PATH" or "--once-fifo PATH"; -1 on
- * an error. */
+/* Return the descriptor for the report, from "--first-fd N", "--first-fifo PATH", "--lone-fifo PATH" or
+ * "--once-fifo PATH"; -1 on an error. */
 static int descriptor(const char *option, const char *value) {
-    if (same(option, "--first-fifo") ||
+    if (same(option, "--first-fifo") || same(option, "--lone-fifo") ||
         same(option, "--once-fifo")) /* the FIFO has a reader already, so this does not block */
         return (int)direct(SYS_openat, AT_FDCWD, (long)value, O_WRONLY | O_CLOEXEC, 0);
     if (!same(option, "--first-fd"))
@@ -94,7 +95,7 @@ static int init(int argc, char **argv) {
     if (fd < 0) {
         static const char usage[] =
             "usage: nm-init --first-fd N --label LABEL | --first-fifo PATH --label LABEL |"
-            " --once-fifo PATH\n";
+            " --lone-fifo PATH --label LABEL | --once-fifo PATH\n";
         direct(SYS_write, 2, (long)usage, sizeof usage - 1, 0); /* an error here is ignored */
         return EXIT_INIT;
     }
@@ -104,10 +105,11 @@ static int init(int argc, char **argv) {
     /* All this is done before the report. If the parent has ended already, the report fails and nm-init ends.
      * The reader of the report may send a signal or request a command at once. */
     uint64_t wanted = (uint64_t)1 << (SIGCHLD - 1) | (uint64_t)1 << (SIGTERM - 1); /* the kernel's sigset_t */
-    bool fifo = same(argv[1], "--first-fifo");
+    bool lone = same(argv[1], "--lone-fifo");
+    bool fifo = lone || same(argv[1], "--first-fifo");
     close_others(fd);
     direct(SYS_setsid, 0, 0, 0, 0); /* fails if the container program has done this already */
-    if (direct(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0) != 0 ||
+    if ((!lone && direct(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0) != 0) ||
         direct(SYS_rt_sigprocmask, SIG_BLOCK, (long)&wanted, 0, sizeof wanted) != 0)
         return EXIT_INIT;
     int signals = (int)direct(SYS_signalfd4, -1, (long)&wanted, sizeof wanted, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -177,15 +178,15 @@ def test_memory_in_an_image_is_wrong(case: Case) -> None:
     assert "pages of the program's memory are wrong" in fate(case, wrong) and wrong.done
 
 
-def once_at(moment: str, command: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Have CRIU run a command once, when it calls its scripts at a moment. Return a file that exists then."""
+def once_at(moment: str, command: str, directory: Path, criu: Criu) -> tuple[Path, Criu]:
+    """Return a CRIU that runs a command once, when it calls its scripts at a moment, and a file that exists
+    then."""
     script, configuration, done = directory / "act", directory / "criu.conf", directory / "done"
     now = f'[ "$CRTOOLS_SCRIPT_ACTION" != {moment} ] || [ -e {done} ]'
     script.write_text(f"#!/bin/sh\n{now} || {{ : >{done}; {command}; }}\n")
     script.chmod(0o755)
     configuration.write_text(f"action-script {script}\n")
-    monkeypatch.setenv("CRIU_CONFIG_FILE", str(configuration))
-    return done
+    return done, replace(criu, argv=("env", f"CRIU_CONFIG_FILE={configuration}", *criu.argv))
 
 
 @every
@@ -196,10 +197,10 @@ def once_at(moment: str, command: str, directory: Path, monkeypatch: pytest.Monk
         *("pre-restore", "post-setup-namespaces", "post-restore", "pre-resume", "post-resume"),
     ],
 )
-def test_criu_is_killed(case: Case, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_criu_is_killed(case: Case, moment: str, tmp_path: Path) -> None:
     """By itself, at a moment at which it calls a script."""
-    done = once_at(moment, "kill -9 $PPID", tmp_path, monkeypatch)
-    said = fate(case, lambda _: None)
+    done, criu = once_at(moment, "kill -9 $PPID", tmp_path, case.criu)
+    said = fate(replace(case, criu=criu), lambda _: None)
     if moment == "post-setup-namespaces" and not done.exists():
         assert case.name == "native" and said == "", "without namespaces of its own"
         return
@@ -311,11 +312,11 @@ def test_its_pid_is_taken(case: Case) -> None:
 @by(Method.CRIU)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_the_tool_ends_while_the_source_is_frozen(
-    criu: Criu, case: Case, number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    criu: Criu, case: Case, number: signal.Signals, tmp_path: Path
 ) -> None:
     """A process in a frozen control group of version 1 does not end when it is killed."""
     label = f"{case.label}-ended"
-    done = once_at("pre-dump", f"kill -{number} $(cat {tmp_path}/tool); sleep 30", tmp_path, monkeypatch)
+    done, criu = once_at("pre-dump", f"kill -{number} $(cat {tmp_path}/tool); sleep 30", tmp_path, criu)
     ended = run_as_a_tool(criu, case, label, "never")
     assert ended.returncode == -number and done.exists(), ended.stderr
     if number is signal.SIGINT:

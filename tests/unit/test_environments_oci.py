@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,7 @@ from nearmetal.environments import InstanceRequest, Tools, leftovers
 from nearmetal.environments.containers.docker import run_words as docker_words
 from nearmetal.environments.containers.docker_image import look_at, overlays
 from nearmetal.environments.containers.oci import bundle
-from nearmetal.environments.containers.podman import run_words as podman_words
-from nearmetal.environments.containers.podman import settings
+from nearmetal.environments.containers.podman import Store, container_options, settings
 from nearmetal.environments.instance import require_fitting
 from nearmetal.environments.program import FirstReport, entered_by_call
 from nearmetal.errors import RunError, UnavailableError
@@ -83,12 +83,26 @@ def test_a_bundle_leaves_control_groups_alone_where_the_runtime_is_to() -> None:
 )
 def test_words_of_podman(attachment: Attachment, seat: Seat | None, network: str) -> None:
     asked = request(attachment, seat=seat)
-    words = podman_words(asked, Path("/root"), BINDS, pid_file=Path("/s/pid"), groups="/nearmetal-x-0a")
+    store = Store.of(asked)
+    words = container_options(asked, store, BINDS, groups="/nearmetal-x-0a")
     assert words[words.index("--network") + 1] == network
     assert words[words.index("--cgroup-parent") + 1] == "/nearmetal-x-0a"
-    assert words[-2:] == ["--rootfs", "/root"]
+    assert words[-2:] == ["--rootfs", str(store.overlay / "root")]
     assert "/tools:/tools:rbind,ro" in words
-    assert "--cgroup-parent" not in podman_words(asked, Path("/root"), {}, pid_file=Path("/p"), groups=None)
+    assert "--cgroup-parent" not in container_options(asked, store, {}, groups=None)
+
+
+def test_a_podman_container_that_is_checkpointed_has_its_own_network_and_options_of_criu(
+    tmp_path: Path,
+) -> None:
+    asked = request(layer=tmp_path)
+    store = Store.of(asked)
+    words = container_options(asked, store, BINDS, groups=None)
+    assert words[words.index("--network") + 1] == f"ns:{store.directory / 'net'}"
+    assert words[words.index("--annotation") + 1].startswith("org.criu.config=")
+    assert store.label != asked.label, "those restored from it would be killed with Podman's processes"
+    beside = Store.of(replace(asked, label="nearmetal-123456-100r-checkpoint", beside=True))
+    assert store != beside and len(str(beside.short)) <= 50, "Podman refuses a longer path"
 
 
 def test_podman_is_given_limits_that_it_may_set_and_the_runtime_that_works(
@@ -98,11 +112,11 @@ def test_podman_is_given_limits_that_it_may_set_and_the_runtime_that_works(
 
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 1 << 30))
     highest = int(Path("/proc/sys/kernel/pid_max").read_text())
-    text = settings("nearmetal-x-0a", two_versions=True)
+    text = settings("nearmetal-x-0a", path="/bin", runc="/s/runc")
     assert f'"nofile=1024:{1 << 30}"' in text and f'"nproc=1024:{highest}"' in text
-    assert 'runtime = "runc"' in text and "NEARMETAL_RUN=nearmetal-x-0a" in text
+    assert 'runtime = "/s/runc"' in text and "NEARMETAL_RUN=nearmetal-x-0a" in text
     monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY,) * 2)
-    text = settings("x", two_versions=False)
+    text = settings("x", path="/bin", runc=None)
     assert "default_ulimits = []" in text and "runtime =" not in text
 
 

@@ -182,6 +182,11 @@ class ConfirmedFinding:
         return self.found if before else ""
 
 
+def begun(log: Path) -> bool:
+    """Return whether CRIU has written to a log. Podman makes the log before it starts CRIU."""
+    return log.exists() and log.stat().st_size > 0
+
+
 def _why_dump_is_stuck(pid: int, images: Path, program: int) -> str:
     """Return why the dump of an instance will hang forever; '' if no reason is found.
 
@@ -196,7 +201,7 @@ def _why_dump_is_stuck(pid: int, images: Path, program: int) -> str:
     if processes.ends(pid):
         return "the first process of the instance has ended"
     log = images / DUMP_LOG
-    writes = not log.exists() or any(processes.opened(p, str(log)) for p in processes.tree(program))
+    writes = not begun(log) or any(processes.opened(p, str(log)) for p in processes.tree(program))
     return "" if writes else "CRIU has ended"
 
 
@@ -380,6 +385,8 @@ class RestoresByCriu:
 
     capabilities: Capabilities
     checkpoints_by: tuple[Method, ...] = METHODS
+    restores_beside = True
+    writes_after_end = False
     costs: Costs = CONTAINER_COSTS
     restored_at = frozenset({Attachment.VETH_BRIDGE})
 

@@ -85,10 +85,14 @@ class Checkpoints(Protocol):
     of the instance.
 
     checkpoints_by: the methods that the backend supports. All of them use CRIU.
+    restores_beside: whether restoring() may be entered while the source still runs.
+    writes_after_end: whether a dump may write files after it has ended the processes of the instance.
     costs: time constants of these methods, for the prediction.
     """
 
     checkpoints_by: tuple[Method, ...]
+    restores_beside: bool
+    writes_after_end: bool
     costs: Costs
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
@@ -121,7 +125,7 @@ class Checkpoints(Protocol):
         """Make everything that a restored instance needs except its processes, such as control groups. Yields
         the function that restores the processes. On exit, everything is removed.
 
-        It may be entered while the source still runs, which shortens the standstill.
+        With restores_beside it is entered while the source still runs, which shortens the standstill.
         request: like the request of dump_command(). By the time of the restore, its layer must hold a copy of
             the files that the instance had written to its root.
         Raises RunError.

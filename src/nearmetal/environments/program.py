@@ -169,12 +169,14 @@ class FirstReport:
 
 
 @contextmanager
-def first_report(tools: Tools, request: InstanceRequest) -> Iterator[FirstReport]:
+def first_report(tools: Tools, request: InstanceRequest, *, lone: bool = False) -> Iterator[FirstReport]:
     """Make the FIFO through which nm-init reports the first instruction. It is closed on exit.
 
     It is made in request.calls or, if that is None, in a new directory below request.scratch. A FIFO that
     exists there is used: an instance that is restored from a checkpoint needs the FIFO of its source at the
     same path.
+
+    lone: whether nm-init must not end with its parent, for a container program that restores it and ends.
     """
     directory = request.calls or request.scratch / "report"
     directory.mkdir(exist_ok=request.calls is not None)
@@ -184,7 +186,8 @@ def first_report(tools: Tools, request: InstanceRequest) -> Iterator[FirstReport
     # Also opened for writing, so that no end of file is read before the report.
     descriptor = os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        argv = (tools / "nm-init", "--first-fifo", str(fifo), "--label", request.label)
+        option = "--lone-fifo" if lone else "--first-fifo"
+        argv = (tools / "nm-init", option, str(fifo), "--label", request.label)
         yield FirstReport(directory=directory, argv=argv, descriptor=descriptor)
     finally:
         os.close(descriptor)

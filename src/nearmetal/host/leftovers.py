@@ -110,6 +110,8 @@ def remove(leftover: Leftover) -> None:
                 raise RunError(f"container {leftover.name} is kept by {leftover.detail}, which removes it")
             case LeftoverKind.PROCESS:
                 _end(int(leftover.detail), leftover.name)
+                # Podman's monitor may have started its clean-up meanwhile, which would make files again.
+                processes.kill_labelled(leftover.name)
             case LeftoverKind.MOUNT:
                 with contextlib.suppress(FileNotFoundError):
                     namespaces.detach(Path(leftover.detail))

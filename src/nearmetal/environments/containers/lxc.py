@@ -43,6 +43,7 @@ class Lxc(ProgramBackend, criu_of.RestoresByCriu):
     program, remedy = "lxc-start", "apt-get install lxc"
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS, title="LXC")
     checkpoints_by = (Method.CRIU,)
+    restores_beside = False
 
     @contextmanager
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
@@ -61,7 +62,7 @@ class Lxc(ProgramBackend, criu_of.RestoresByCriu):
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
-        freezer = cgroups.freezer(instance.cgroups, request.place)
+        freezer = cgroups.freezer(instance.pid, request.place)
         more = freezing_options(freezer, state_of(request), dump.images)
         more += connection_options(request, dump.images)
         words = _checkpointing(tools, request, criu, dump.images, "--stop", more=more)

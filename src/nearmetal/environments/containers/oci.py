@@ -334,7 +334,7 @@ class CheckpointingOciBackend(OciBackend, criu_of.RestoresByCriu):
     ) -> list[str]:
         state = state_of(request)
         placed = _placed(self, tools, request, state, instance.cgroups)
-        freezer = cgroups.freezer(instance.cgroups, request.place)
+        freezer = cgroups.freezer(instance.pid, request.place)
         groups = criu_of.external_options(_group_mounts(instance.pid, dump.images))
         _write_criu_options(
             request, state, (*freezing_options(freezer, state, dump.images), *_masked(), *groups)

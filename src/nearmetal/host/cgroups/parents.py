@@ -263,22 +263,24 @@ def of_process(pid: int) -> dict[str, Path]:
     return {name: path for name, path in found.items() if name != UNIFIED or len(found) == 1}
 
 
-def freezer(made: Mapping[str, Path], label: str) -> Path | None:
-    """Return the control file that freezes the group of an instance; None if it has no such group.
+def freezer(pid: int, label: str) -> Path | None:
+    """Return the control file that freezes the group of a process; None if neither that group nor one
+    around it has a label in its name, or if the process has ended.
 
-    made: the directories that were passed to create(). With version 1, create() makes no group in the freezer
-        hierarchy. A container program may have made one there, below our own group.
+    With version 1, create() makes no group in the freezer hierarchy. A container program may have made one.
     """
-    version1 = (group / label / "freezer.state" for group in own_everywhere())
-    unified = [made[UNIFIED] / "cgroup.freeze"] if UNIFIED in made else []
-    return next((file for file in (*version1, *unified) if file.exists()), None)
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        groups = [group for group in own_everywhere(process=str(pid)) if label in str(group)]
+        files = (group / name for name in ("freezer.state", "cgroup.freeze") for group in groups)
+        return next((file for file in files if file.exists()), None)
+    return None
 
 
 def thaw(pid: int, label: str) -> None:
-    """Thaw the groups that contain a process and have a label in their names. With version 1, a killed
-    process ends only after it is thawed."""
+    """Thaw the groups that contain a process if they, or groups around them, have a label in their names.
+    With version 1, a killed process ends only after it is thawed."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        for group in (g for g in own_everywhere(process=str(pid)) if label in g.name):
+        for group in (g for g in own_everywhere(process=str(pid)) if label in str(g)):
             for file, thawed in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
                 if (group / file).exists():
                     write_control(group / file, thawed)

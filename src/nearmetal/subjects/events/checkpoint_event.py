@@ -160,9 +160,10 @@ class _EventRun:
             target = self._target()
             restore = self._prepare(target) if target.beside else None
             images, stopped = self._write()
+            if self._backend.writes_after_end:
+                stopped = self._finish_dump(stopped)
             self._copy(target, restore)
-            if self._dumping is not None:
-                stopped = self._finish_dump(self._dumping, stopped)
+            stopped = self._finish_dump(stopped)
             if e.method.fetches_later:
                 self._fetcher = self._connect_fetcher(target)
         except (RunError, OSError) as error:
@@ -209,7 +210,7 @@ class _EventRun:
         """Return the request for the restored instance. The destination is prepared while the source exists
         if the backend can do so, as with lazy pages, and if the source has control groups of its own."""
         e, lazy = self._event, self._event.method.fetches_later
-        able = Method.CRIU_LAZY in self._backend.checkpoints_by and bool(self._instance.cgroups)
+        able = self._backend.restores_beside and bool(self._instance.cgroups)
         request = replace(e.request, scratch=made(e.layers / "scratch"), beside=lazy or able, lazy=lazy)
         return e.around.destination(self._with_layer("target", request))
 
@@ -252,11 +253,15 @@ class _EventRun:
         self._before = self._progress()
         return dump.images, ended
 
-    def _finish_dump(self, dumping: criu_of.RunningDump, ended: float) -> float:
-        """Wait for the end of a dump. Return when the processes stopped.
+    def _finish_dump(self, ended: float) -> float:
+        """Wait for the end of the dump. Return when the processes stopped; `ended` if it has been awaited,
+        or with lazy pages.
 
         ended: when they had ended. Both are times of CLOCK_MONOTONIC in seconds.
         """
+        if (dumping := self._dumping) is None:
+            return ended
+        self._dumping = None
         with self._phase(Phase.COPY):
             dumping.finish(self._event.limit)
         statistics = statistics_of(dumping.images)
