@@ -293,7 +293,7 @@ def test_a_dump_is_not_waited_for_if_its_criu_was_killed(
     monkeypatch.setattr(criu, "LOOK_AT_CRIU", 0.02)
     output, log = tmp_path / "output", tmp_path / "dump.log"
     (tmp_path / "images").symlink_to(tmp_path)
-    log.touch()
+    log.write_text("(00.000000) Version")
     for words, seconds in (("sleep 600", 60.0), (f"exec 3<{log}; sleep 600", 0.5)):
         process = LocalHost().start(["sh", "-c", words], stdout=output, stderr=output)
         begin = time.monotonic()

@@ -55,9 +55,9 @@ def test_who_cannot_move_an_instance_says_so() -> None:
     assert moved.count_in(DESIGN) == moved.count_in(PLAIN) == MIGRATE.usual == 2
     assert Migrate.unable(moved, Qemu()) is None
     assert (Migrate.unable(moved, Native()) or "").startswith("native has only the methods criu")
-    podman = Migrate.unable(moved, get_backend("podman")) or ""
-    assert podman.startswith("its instances (podman) cannot be moved while they run: Podman exports ")
-    assert podman.endswith("; use backend runc, which Podman runs")
+    crun = Migrate.unable(moved, get_backend("crun")) or ""
+    assert crun.startswith("its instances (crun) cannot be moved while they run: nearmetal does ")
+    assert crun.endswith("; use backend runc")
     other = Migrate.unable(replace(moved, method=Method.CRIU), Qemu())
     assert other == "qemu has only the methods precopy, offline, postcopy, multifd"
 
