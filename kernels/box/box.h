@@ -100,6 +100,7 @@ int open_macvtap(const char *interface);
 int kvm_main(int argc, char **argv);
 int trip_main(int argc, char **argv);
 int reap_main(int argc, char **argv);
+void run_script_of_link(int argc, char **argv);
 int cpuid_main(int argc, char **argv);
 /* Return a stream connection to a Unix socket. */
 int connect_to(const char *path);

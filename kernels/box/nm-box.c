@@ -1,6 +1,7 @@
 /* nm-box: starts instances in namespaces and cgroups, and runs commands in them. Commands are lists of
  * arguments, never shell command lines, except those of mpirun (agent.c). Started by the name "agent" it is
- * nm-box agent, since mpirun accepts only the name of a program without arguments. */
+ * nm-box agent, since mpirun accepts only the name of a program without arguments. Started by a link beside a
+ * script, it runs the script (script.c). */
 #include "box.h"
 #include "fail.h"
 
@@ -20,6 +21,7 @@ int main(int argc, char **argv) {
     const char *called = strrchr(argv[0], '/');
     if (called != NULL && strcmp(called, "/agent") == 0)
         return agent_main(argc, argv);
+    run_script_of_link(argc, argv);
     const char *wanted = argc > 1 ? argv[1] : "";
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(wanted, commands[i].name) == 0)

@@ -5,8 +5,8 @@
  *
  * It ends on SIGTERM, when its parent ends, or when the FIFO has no reader any more: its parent may be a
  * daemon of the container program, which outlives nm-box. It leads a session, and opens its standard streams
- * in its own mount namespace, so that no process of the instance depends on anything outside. With --lone-fifo
- * it does not end with its parent: a container program that restores it may end at once.
+ * in its own mount namespace, so that no process of the instance depends on anything outside. With
+ * --lone-fifo it does not end with its parent: a container program that restores it may end at once.
  *
  * With --once-fifo it runs as a command in a running instance: it reports and ends at once. It uses no
  * library, so that no library's start-up is measured. */

@@ -338,9 +338,31 @@ def test_the_tool_is_killed(criu: Criu, case: Case, phase: Phase) -> None:
     assert_cleaned(criu, case, label)
 
 
-def run_as_a_tool(criu: Criu, case: Case, label: str, phase: str) -> subprocess.CompletedProcess[str]:
-    """Run the event in a process of its own, with another label. It is killed at the begin of a phase."""
-    argv = [sys.executable, "-m", "tests.system.checkpoint_case", case.name, case.method.value, label]
+@by(Method.CRIU)
+def test_files_below_run_need_not_be_executable(criu: Criu, case: Case) -> None:
+    """Debian mounts /run with noexec."""
+    mounted = 'mount -t tmpfs -o noexec,nosuid,nodev tmpfs /run && exec "$@"'
+    around = ("unshare", "--mount", "sh", "-c", mounted, "sh")
+    done = run_as_a_tool(criu, case, f"{case.label}-noexec", "never", around)
+    assert done.returncode == 0, done.stderr
+
+
+def run_as_a_tool(
+    criu: Criu, case: Case, label: str, phase: str, around: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run the event in a process of its own, with another label. It is killed at the begin of a phase.
+
+    around: words before its command.
+    """
+    argv = [
+        *around,
+        sys.executable,
+        "-m",
+        "tests.system.checkpoint_case",
+        case.name,
+        case.method.value,
+        label,
+    ]
     return subprocess.run(
         [*argv, str(case.directory), phase, json.dumps(criu.argv)],
         capture_output=True,

@@ -8,6 +8,7 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,7 +30,7 @@ from nearmetal.environments.criu_images import (
 )
 from nearmetal.environments.criu_restoring import restoring_from
 from nearmetal.environments.native import Native
-from nearmetal.environments.program import ProgramInstance, read_pid
+from nearmetal.environments.program import ProgramInstance, read_pid, write_script
 from nearmetal.errors import RunError
 from nearmetal.host import Completed, LocalHost
 from nearmetal.images import ImageStore
@@ -38,6 +39,7 @@ from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.criu import BUILD, find_criu, started_from
 from nearmetal.testing.fake_host import FakeHost
 
+TOOLS = Tools(directory=Path("/t"))
 FEATURE = ("/usr/sbin/criu", "check", "--feature")
 MOUNTS = """\
 85 91 254:0 /d /data rw - ext4 /dev/vda rw
@@ -150,17 +152,27 @@ def test_that_of_a_tree_is_started_by_the_loader_of_the_tree(tmp_path: Path) -> 
 
 
 def test_a_script_runs_it_for_programs_that_take_one_path(tmp_path: Path) -> None:
-    made = script(bound_to_tool(Tools(directory=Path("/t")), "l", ("echo", "a b")), tmp_path)
+    made = script(TOOLS, bound_to_tool(TOOLS, "l", ("echo", "a b")), tmp_path)
     enter = "/t/nm-box enter --pid 0 --die-with-parent --label l --"
     assert made.read_text() == f"#!/bin/sh\nexec {enter} echo 'a b' \"$@\"\n"
     assert made.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_script_is_run_by_a_program_elsewhere_where_no_file_can_be_executed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_NOEXEC))
+    for _ in range(2):
+        made = write_script(TOOLS, tmp_path / "freeze", "#!/bin/sh\nexit 0\n")
+    assert made.readlink() == Path(TOOLS / "nm-box")
+    assert (tmp_path / "freeze.sh").read_text() == "#!/bin/sh\nexit 0\n"
 
 
 @pytest.mark.parametrize(("words", "noted"), [(("swrk", "3"), True), (("swrk", "14"), False)])
 def test_it_notes_the_pid_of_the_one_that_restores(
     words: tuple[str, ...], noted: bool, tmp_path: Path
 ) -> None:
-    made = script(("sh", "-c", "echo $$"), tmp_path, restores=True)
+    made = script(TOOLS, ("sh", "-c", "echo $$"), tmp_path, restores=True)
     told = subprocess.run([made, *words], capture_output=True, text=True, check=True).stdout
     assert (read_pid(tmp_path / "criu.pid") == int(told)) is noted
 

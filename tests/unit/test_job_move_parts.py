@@ -43,6 +43,7 @@ from nearmetal.subjects.events.tcp_job import view_of
 from nearmetal.subjects.migrate import MIGRATE, Migrate
 from nearmetal.testing.fake_host import FakeHost
 
+TOOLS = Tools(directory=Path("/opt/nm"))
 RANK = MoveSubject(name="w", facts=MIGRATE, of=Extent.RANK)
 JOB = MoveSubject(name="w", facts=MIGRATE, of=Extent.JOB)
 
@@ -210,9 +211,9 @@ def test_ranks_belong_to_a_job() -> None:
 
 def test_the_connections_of_an_instance_are_held_and_its_seat_is_opened_in_time(tmp_path: Path) -> None:
     request = requested("namespaces", tmp_path)
-    assert connection_options(request, tmp_path) == ("--network-lock", "skip")
+    assert connection_options(TOOLS, request, tmp_path) == ("--network-lock", "skip")
     moved = replace(request, connections=True, arrival=("nm-box", "seat", "up", "/run/netns/a b", "port3"))
-    options = connection_options(moved, tmp_path)
+    options = connection_options(TOOLS, moved, tmp_path)
     assert "--tcp-established" in options and options[-2:] == (
         "--action-script",
         str(tmp_path / "connect"),
@@ -237,7 +238,7 @@ def test_a_group_is_frozen_before_criu_looks_or_left_to_it(
     (group := tmp_path / "a b").mkdir()
     (group / control).write_text(before)
     (group / "cgroup.events").write_text(events)
-    option, script = freezing_options(group / control, tmp_path, tmp_path)
+    option, script = freezing_options(TOOLS, group / control, tmp_path, tmp_path)
     assert option == "--action-script"
     subprocess.run([script], env={**os.environ, "CRTOOLS_SCRIPT_ACTION": action}, check=True)
     assert (group / control).read_text().strip() == after
@@ -249,7 +250,7 @@ def test_a_group_is_frozen_before_criu_looks_or_left_to_it(
 @pytest.mark.parametrize(("line", "goes_on"), [("\n", True), ("", False)])
 def test_a_restore_waits_once_for_a_line_and_fails_without(tmp_path: Path, line: str, goes_on: bool) -> None:
     os.mkfifo(hold := tmp_path / "a b")
-    option, script = waiting_options(hold, tmp_path)
+    option, script = waiting_options(TOOLS, hold, tmp_path)
     assert option == "--action-script"
     for action in ("pre-restore", "post-restore"):
         subprocess.run([script], env={**os.environ, "CRTOOLS_SCRIPT_ACTION": action}, check=True)
@@ -260,7 +261,7 @@ def test_a_restore_waits_once_for_a_line_and_fails_without(tmp_path: Path, line:
 
 
 def test_a_group_without_a_freezer_is_left_to_criu(tmp_path: Path) -> None:
-    assert freezing_options(None, tmp_path, tmp_path) == () and not list(tmp_path.iterdir())
+    assert freezing_options(TOOLS, None, tmp_path, tmp_path) == () and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -282,7 +283,7 @@ def test_a_job_that_a_move_stopped_names_the_known_cause(method: Method, known: 
 @pytest.mark.parametrize("connections", [False, True])
 def test_lxc_writes_connections_only_of_a_rank_or_a_job(tmp_path: Path, connections: bool) -> None:
     request = replace(requested("lxc", tmp_path), connections=connections)
-    tools, criu = Tools(directory=Path("/opt/nm")), Criu(argv=("/usr/sbin/criu",), version="4.2")
+    tools, criu = TOOLS, Criu(argv=("/usr/sbin/criu",), version="4.2")
     instance = cast(Instance, SimpleNamespace(pid=1, cgroups={}))
     argv = Lxc().dump_command(tools, criu, request, instance, Dump(images=tmp_path))
     assert "lxc-checkpoint" in argv and argv[argv.index("--checkpoint-dir") + 1] == str(tmp_path)

@@ -23,7 +23,7 @@ from ..model.study import Attachment, Environment
 from .contract import Instance, InstanceRequest, Tools, Unavailable
 from .criu_images import first_error, statistics_of
 from .moving import Criu, Dump
-from .program import in_groups, log_failure
+from .program import in_groups, log_failure, write_script
 
 METHODS = (Method.CRIU, Method.CRIU_LAZY, Method.CRIU_PAGESERVER, Method.CRIU_PRECOPY)
 """The checkpoint methods of backends that support all options of CRIU in dump_command() and restoring()."""
@@ -90,6 +90,7 @@ def restore_argv(criu: Criu, images: Path, more: Sequence[str]) -> list[str]:
 
 
 def script(
+    tools: Tools | None,
     argv: Sequence[str],
     directory: Path,
     *,
@@ -101,6 +102,7 @@ def script(
     """Write a shell script that runs CRIU, and return its path. Container programs accept only the path of
     CRIU, without options.
 
+    tools: as in write_script().
     argv: command line of CRIU. For instances of a run it comes from bound_to_tool(), so that CRIU is killed
         with the container program. CRIU cannot be found by its label: its process title overwrites it.
     name: name of the script, which should not exist: replacing a file takes 20 to 30 ms while the file
@@ -114,9 +116,7 @@ def script(
     first += [f"read -r line <{shlex.quote(str(hold))} || exit 1"] if hold is not None else []
     early = f"case $1-$2 in restore-*|swrk-3) {'; '.join(first)};; esac\n" if first else ""
     words = " ".join((shlex.join(argv), '"$@"', *map(shlex.quote, more)))
-    (file := directory / name).write_text(f"#!/bin/sh\n{early}exec {words}\n")
-    file.chmod(0o755)
-    return file
+    return write_script(tools, directory / name, f"#!/bin/sh\n{early}exec {words}\n")
 
 
 def network_of_seat(request: InstanceRequest) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ class ConfirmedFinding:
         return self.found if before else ""
 
 
-def begun(log: Path) -> bool:
+def has_content(log: Path) -> bool:
     """Return whether CRIU has written to a log. Podman makes the log before it starts CRIU."""
     return log.exists() and log.stat().st_size > 0
 
@@ -201,7 +201,7 @@ def _why_dump_is_stuck(pid: int, images: Path, program: int) -> str:
     if processes.ends(pid):
         return "the first process of the instance has ended"
     log = images / DUMP_LOG
-    writes = not begun(log) or any(processes.opened(p, str(log)) for p in processes.tree(program))
+    writes = not has_content(log) or any(processes.opened(p, str(log)) for p in processes.tree(program))
     return "" if writes else "CRIU has ended"
 
 

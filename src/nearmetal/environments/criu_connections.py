@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from .contract import InstanceRequest
+from .contract import InstanceRequest, Tools
+from .program import write_script
 
 UNLOCKED = ("--network-lock", "skip")
 """Option by which CRIU does not block the network of an instance during a checkpoint.
@@ -39,7 +40,7 @@ _LONGEST_WAIT = 3600
 has opened the FIFO."""
 
 
-def connection_options(request: InstanceRequest, directory: Path) -> tuple[str, ...]:
+def connection_options(tools: Tools, request: InstanceRequest, directory: Path) -> tuple[str, ...]:
     """Return the options of CRIU for the TCP connections of an instance.
 
     directory: directory for a script, which is needed if the request has an arrival command: CRIU runs this
@@ -51,10 +52,10 @@ def connection_options(request: InstanceRequest, directory: Path) -> tuple[str, 
         return CONNECTIONS
     command = shlex.join(request.arrival)
     text = f'#!/bin/sh\n[ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || exec {command}\n'
-    return (*CONNECTIONS, *_action_script(directory / "connect", text))
+    return (*CONNECTIONS, *_action_script(tools, directory / "connect", text))
 
 
-def freezing_options(freezer: Path | None, directory: Path, images: Path) -> tuple[str, ...]:
+def freezing_options(tools: Tools, freezer: Path | None, directory: Path, images: Path) -> tuple[str, ...]:
     """Return the options of a dump that shorten the freezing of a container's control group.
 
     CRIU freezes the group and checks only after 100 ms whether the group is frozen. A script therefore
@@ -74,7 +75,7 @@ def freezing_options(freezer: Path | None, directory: Path, images: Path) -> tup
         words = {"frozen": "1", "thawed": "0", "state": "cgroup.events", "whole": "'frozen 1'"}
     group, at = shlex.quote(str(freezer.parent)), shlex.quote(str(images / _FROZEN_AT))
     text = _FREEZE.format(group=group, at=at, file=freezer.name, **words)
-    return _action_script(directory / "freeze", text)
+    return _action_script(tools, directory / "freeze", text)
 
 
 def frozen_at(images: Path) -> float | None:
@@ -86,7 +87,9 @@ def frozen_at(images: Path) -> float | None:
         return None
 
 
-def waiting_options(hold: Path, directory: Path, moment: str = "post-setup-namespaces") -> tuple[str, ...]:
+def waiting_options(
+    tools: Tools, hold: Path, directory: Path, moment: str = "post-setup-namespaces"
+) -> tuple[str, ...]:
     """Return the options of a restore that waits.
 
     hold: FIFO from which it reads a line before it goes on. If the FIFO is closed instead, the restore fails.
@@ -95,14 +98,12 @@ def waiting_options(hold: Path, directory: Path, moment: str = "post-setup-names
         none of its processes: CRIU reads memory only then. A restore without namespaces has only pre-restore.
     """
     text = _WAIT.format(moment=moment, hold=shlex.quote(str(hold)), limit=_LONGEST_WAIT)
-    return _action_script(directory / "wait", text)
+    return _action_script(tools, directory / "wait", text)
 
 
-def _action_script(file: Path, text: str) -> tuple[str, ...]:
+def _action_script(tools: Tools, file: Path, text: str) -> tuple[str, ...]:
     """Write an action script, and return the option that makes CRIU run it at each of its steps."""
-    file.write_text(text)
-    file.chmod(0o755)
-    return ("--action-script", str(file))
+    return ("--action-script", str(write_script(tools, file, text)))
 
 
 def write_configuration(options: Sequence[str], file: Path) -> None:

@@ -15,7 +15,16 @@ from ..errors import RunError
 from ..host import Host, Process
 from ..host.processes import labelled as processes
 from .contract import Instance, InstanceRequest, Tools
-from .criu import CRIU_PID, LAZY_LOG, LOOK_AT_CRIU, PID_FILE, RESTORE_LOG, SECONDS, ConfirmedFinding, begun
+from .criu import (
+    CRIU_PID,
+    LAZY_LOG,
+    LOOK_AT_CRIU,
+    PID_FILE,
+    RESTORE_LOG,
+    SECONDS,
+    ConfirmedFinding,
+    has_content,
+)
 from .criu_images import check_images, first_error, lost_memory
 from .instance import seconds
 from .program import in_groups, log_failure, read_pid
@@ -47,7 +56,7 @@ def _why_stuck(pid: int, request: InstanceRequest, images: Path) -> str:
     CRIU may wait forever for its processes if the program that fetches their memory has ended.
     """
     log = images / RESTORE_LOG
-    if not begun(log):
+    if not has_content(log):
         return ""
     criu = read_pid(images / CRIU_PID)
     if not any(processes.opened(p, str(log)) for p in (processes.tree(pid) if criu is None else (criu,))):

@@ -74,7 +74,7 @@ class Native(criu_of.RestoresByCriu):
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
-        argv = criu_of.dump_argv(criu, instance.pid, dump, connection_options(request, dump.images))
+        argv = criu_of.dump_argv(criu, instance.pid, dump, connection_options(tools, request, dump.images))
         return [*self.network_of_dump(request), *argv]
 
     def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
@@ -234,9 +234,9 @@ def _restore_argv(
     are then put into a new PID namespace, and into the network namespace of the seat or a new one, as if they
     were on another machine.
     """
-    more = [*(("--lazy-pages",) if request.lazy else ()), *connection_options(request, images)]
+    more = [*(("--lazy-pages",) if request.lazy else ()), *connection_options(tools, request, images)]
     if hold is not None:
-        more += waiting_options(hold, images, "pre-restore")
+        more += waiting_options(tools, hold, images, "pre-restore")
     return [
         *restorer(tools, request, groups, apart=request.lazy),
         *criu_of.network_of_seat(request),

@@ -86,6 +86,24 @@ def entered_by_call(
     return (*inside, *program, *outside[:-1], "--call", "{}", "--")
 
 
+def write_script(tools: Tools | None, file: Path, text: str) -> Path:
+    """Write a shell script that programs can run by its path. Return the path.
+
+    Debian mounts /run so that no file there can be executed. On such a file system the path is a link to
+    nm-box, which runs the script beside it (kernels/box/script.c).
+
+    tools: None if there are no tools, for a directory where files can be executed.
+    """
+    if tools is not None and os.statvfs(file.parent).f_flag & os.ST_NOEXEC:
+        file.with_name(f"{file.name}.sh").write_text(text)
+        file.unlink(missing_ok=True)
+        file.symlink_to(tools / "nm-box")
+    else:
+        file.write_text(text)
+        file.chmod(0o755)
+    return file
+
+
 def in_groups(
     tools: Tools, groups: Mapping[str, Path], label: str, argv: Sequence[str], cpus: Sequence[int] = ()
 ) -> list[str]:
@@ -169,14 +187,15 @@ class FirstReport:
 
 
 @contextmanager
-def first_report(tools: Tools, request: InstanceRequest, *, lone: bool = False) -> Iterator[FirstReport]:
+def first_report(tools: Tools, request: InstanceRequest, *, outlives: bool = False) -> Iterator[FirstReport]:
     """Make the FIFO through which nm-init reports the first instruction. It is closed on exit.
 
     It is made in request.calls or, if that is None, in a new directory below request.scratch. A FIFO that
     exists there is used: an instance that is restored from a checkpoint needs the FIFO of its source at the
     same path.
 
-    lone: whether nm-init must not end with its parent, for a container program that restores it and ends.
+    outlives: whether nm-init continues when its parent ends, because some container programs end after a
+        restore.
     """
     directory = request.calls or request.scratch / "report"
     directory.mkdir(exist_ok=request.calls is not None)
@@ -186,7 +205,7 @@ def first_report(tools: Tools, request: InstanceRequest, *, lone: bool = False) 
     # Also opened for writing, so that no end of file is read before the report.
     descriptor = os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        option = "--lone-fifo" if lone else "--first-fifo"
+        option = "--lone-fifo" if outlives else "--first-fifo"
         argv = (tools / "nm-init", option, str(fifo), "--label", request.label)
         yield FirstReport(directory=directory, argv=argv, descriptor=descriptor)
     finally:

@@ -111,7 +111,8 @@ def remove(leftover: Leftover) -> None:
             case LeftoverKind.PROCESS:
                 _end(int(leftover.detail), leftover.name)
                 # Podman's monitor may have started its clean-up meanwhile, which would make files again.
-                processes.kill_labelled(leftover.name)
+                for pid in processes.labelled(lambda other: other == leftover.name):
+                    _end(pid, leftover.name)
             case LeftoverKind.MOUNT:
                 with contextlib.suppress(FileNotFoundError):
                     namespaces.detach(Path(leftover.detail))

@@ -63,8 +63,8 @@ class Lxc(ProgramBackend, criu_of.RestoresByCriu):
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
         freezer = cgroups.freezer(instance.pid, request.place)
-        more = freezing_options(freezer, state_of(request), dump.images)
-        more += connection_options(request, dump.images)
+        more = freezing_options(tools, freezer, state_of(request), dump.images)
+        more += connection_options(tools, request, dump.images)
         words = _checkpointing(tools, request, criu, dump.images, "--stop", more=more)
         return [*_into(tools, instance.pid), "--", *words]
 
@@ -157,7 +157,7 @@ def _restored(
         return descendant(program, "nm-init") if done else None
 
     begin = time.monotonic_ns()
-    more = connection_options(request, images)
+    more = connection_options(tools, request, images)
     words = _checkpointing(tools, request, criu, images, "--restore", "--foreground", more=more)
     argv = [*restorer(tools, request, {}), *given.prefix, *words]
     with restoring_from(host, request, argv, images, pid_of=restored_pid) as pid:
@@ -180,7 +180,7 @@ def _checkpointing(
     more: further options of CRIU.
     """
     bound = criu_of.bound_to_tool(tools, request.label, criu.argv)
-    program = criu_of.script(bound, images, more=more, restores="--restore" in words)
+    program = criu_of.script(tools, bound, images, more=more, restores="--restore" in words)
     path = f"PATH={program.parent}:/usr/sbin:/usr/bin:/sbin:/bin"
     where = ["--checkpoint-dir", str(images), "--verbose"]
     return ["env", path, *_lxc("lxc-checkpoint", state_of(request)), *words, *where]

@@ -92,7 +92,7 @@ class Namespaces(criu_of.RestoresByCriu):
         mounts = criu_of.mounts_of(instance.pid)
         points = criu_of.external_mounts(mounts, own_network=own_network(request))
         (dump.images / MOUNTS).write_text("\n".join(points))
-        more = [*criu_of.external_options(points), *connection_options(request, dump.images)]
+        more = [*criu_of.external_options(points), *connection_options(tools, request, dump.images)]
         return [*self.network_of_dump(request), *criu_of.dump_argv(criu, instance.pid, dump, more)]
 
     def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
@@ -163,9 +163,9 @@ def _restore_argv(
     more = ["--root", str(request.scratch / "root"), *criu_of.external_options(points)]
     if request.lazy:
         more.append("--lazy-pages")
-    more += connection_options(request, images)
+    more += connection_options(tools, request, images)
     if hold is not None:
-        more += waiting_options(hold, images)
+        more += waiting_options(tools, hold, images)
     return [
         *restorer(tools, request, groups),
         *wrap,

@@ -31,7 +31,7 @@ from ..program import (
     program_instance,
     running,
 )
-from .wrapped import ProgramBackend, all_binds, state_of
+from .wrapped import ProgramBackend, all_binds, own_network, state_of
 
 DELETE_TIMEOUT = 60.0
 
@@ -101,7 +101,7 @@ def bundle(
     root: root directory of the instance.
     binds: paths that are mounted at the same path inside, and whether each is writable.
     groups: path of the container's control group in each hierarchy; None if the runtime must make none.
-    network: path from _own_network(); None if nearmetal makes no network namespace for the container.
+    network: path from own_network(); None if nearmetal makes no network namespace for the container.
     criu: file with further options of CRIU; None if there are none.
     """
     namespaces: list[dict[str, str]] = [{"type": kind} for kind in ("pid", "ipc", "uts", "mount")]
@@ -196,7 +196,7 @@ class _Placed:
         where += ["--tcp-established"] if self.request.connections else []
         bound = criu_of.bound_to_tool(self.tools, self.request.label, criu.argv)
         script = criu_of.script(
-            bound, images, name=f"criu-{command}", restores=command == "restore", hold=hold
+            self.tools, bound, images, name=f"criu-{command}", restores=command == "restore", hold=hold
         )
         return [*self.command("--criu", str(script), command), *where, *more]
 
@@ -261,7 +261,7 @@ def _prepared(backend: OciBackend, host: Host, tools: Tools, request: InstanceRe
         placed = _placed(backend, tools, request, state, groups)
         further = None if request.layer is None else _criu_options_of(state)
         seen = {**binds, report.directory: True}
-        network = _own_network(request, state)
+        network = own_network(request)
         config = bundle(request, report, overlay / "root", seen, placed.group_path, network, further)
         (state / "config.json").write_text(json.dumps(config))
         stack.callback(_delete, placed, host)
@@ -278,24 +278,13 @@ def _prepared(backend: OciBackend, host: Host, tools: Tools, request: InstanceRe
         )
 
 
-def _own_network(request: InstanceRequest, state: Path) -> Path | None:
-    """Return the path of the network namespace that nm-box makes for an instance that can be checkpointed;
-    None if the instance has no layer, or has the network of a seat or of the machine.
-
-    CRIU then does not have to save and restore the namespace. The path is a symbolic link to the namespace of
-    the process that opens it; during a checkpoint, to the namespace of the instance.
-    """
-    attached = request.seat is not None or request.environment.attachment is Attachment.HOST
-    return None if request.layer is None or attached else state / "net"
-
-
 def _criu_options_of(state: Path) -> Path:
     """Return the path of the file with further options of CRIU, written before each dump and each restore."""
     return state / "criu.conf"
 
 
-def _write_criu_options(request: InstanceRequest, state: Path, more: Sequence[str]) -> None:
-    options = connection_options(request, state)
+def _write_criu_options(tools: Tools, request: InstanceRequest, state: Path, more: Sequence[str]) -> None:
+    options = connection_options(tools, request, state)
     # The runtime puts CRIU into the groups of the container before its processes are restored.
     write_configuration((*options, criu_of.NO_GROUPS, *more), _criu_options_of(state))
 
@@ -336,10 +325,9 @@ class CheckpointingOciBackend(OciBackend, criu_of.RestoresByCriu):
         placed = _placed(self, tools, request, state, instance.cgroups)
         freezer = cgroups.freezer(instance.pid, request.place)
         groups = criu_of.external_options(_group_mounts(instance.pid, dump.images))
-        _write_criu_options(
-            request, state, (*freezing_options(freezer, state, dump.images), *_masked(), *groups)
-        )
-        if (network := _own_network(request, state)) is not None:
+        freezing = freezing_options(tools, freezer, state, dump.images)
+        _write_criu_options(tools, request, state, (*freezing, *_masked(), *groups))
+        if (network := own_network(request)) is not None:
             network.unlink()
             network.symlink_to(f"/proc/{instance.pid}/ns/net")
             if dump.server is None:
@@ -367,8 +355,8 @@ def _restore_argv(criu: Criu, ready: _Prepared, images: Path, hold: Path | None)
     placed, state = ready.placed, ready.inner.scratch
     request = placed.request
     groups = criu_of.external_options((images / _GROUP_MOUNTS).read_text().split())
-    waits = waiting_options(hold, state) if hold is not None and not request.lazy else ()
-    _write_criu_options(request, state, (*_unmasked(state), *groups, *waits))
+    waits = waiting_options(placed.tools, hold, state) if hold is not None and not request.lazy else ()
+    _write_criu_options(placed.tools, request, state, (*_unmasked(state), *groups, *waits))
     more = ["--bundle", str(state), "--pid-file", str(images / criu_of.PID_FILE)]
     if request.lazy:
         more.append("--lazy-pages")

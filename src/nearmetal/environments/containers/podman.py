@@ -6,9 +6,9 @@ containers and images are neither read nor changed, and the leftovers of a kille
 directories.
 
 A checkpoint is restored into a new container in directories of its own, so that it can have another network.
-`podman container restore --import` cannot do this: it takes over the settings of the checkpointed container,
-and only of one that was made from an image. The new container is therefore made, started without its payload
-and stopped, so that its directory contains everything; then it gets the files of the checkpoint."""
+`podman container restore --import` cannot do this: it uses the settings of the checkpointed container, and
+accepts only containers made from an image. nearmetal therefore creates a new container, initializes and stops
+it, and then adds the files of the checkpoint to its directory."""
 
 from __future__ import annotations
 
@@ -40,22 +40,29 @@ from ..program import (
     end_payload,
     entered_by_call,
     first_report,
+    in_groups,
     program_instance,
     read_pid,
     running,
     shared_memory_size,
+    write_script,
 )
-from .wrapped import ProgramBackend, all_binds, state_of
+from .wrapped import ProgramBackend, all_binds, own_network, state_of
 
 TMPFS = {"/tmp": "1777", "/run": "0755"}
 """Directories that are a new tmpfs in every instance, with their octal modes."""
 PREPARE_TIMEOUT = 60.0
+"""Time limit in seconds for the commands that make a new container for a checkpoint."""
 _RUNTIME = "runc"
-_WRITTEN = (criu_of.DUMP_LOG, "stats-dump", "devshm-checkpoint.tar")
-"""Files that a checkpoint writes beside the directory of its images."""
+"""The OCI runtime that makes checkpoints."""
+_MEMORY = "devshm-checkpoint.tar"
+_WRITTEN = {criu_of.DUMP_LOG: criu_of.DUMP_LOG, "stats-dump": "stats-dump", _MEMORY: f"{_MEMORY}.img"}
+"""Files that a checkpoint writes to the directory of the container -> names in the directory of the images.
+Those of the images of CRIU end in .img, and so does the content of /dev/shm."""
+_READ = {criu_of.RESTORE_LOG: criu_of.RESTORE_LOG, _MEMORY: f"{_MEMORY}.img"}
+"""Files that a restore uses in the directory of the container, as in _WRITTEN."""
 _SPACES = {"mount": "mnt", "net": "net"}
 """The namespaces that nm-box makes for Podman: names of nsenter's options, and of files in /proc/<pid>/ns."""
-_READ = (criu_of.RESTORE_LOG, "devshm-checkpoint.tar")
 
 
 class Podman(ProgramBackend, criu_of.RestoresByCriu):
@@ -73,9 +80,9 @@ class Podman(ProgramBackend, criu_of.RestoresByCriu):
         begin = time.monotonic_ns()
         with _prepared(host, tools, request) as ready, ExitStack() as stack:
             store = ready.store
-            if request.layer is not None:
-                stack.callback(_remove, host, store, request)
-            run_words = store.command("run", *([] if request.layer else ["--rm"]), *ready.options)
+            # A checkpoint of a container with --rm removes it, unless it is exported.
+            removed = [] if store.checkpoints else ["--rm"]
+            run_words = store.command("run", *removed, *ready.options)
             argv = [*ready.around(), *run_words, *ready.report.argv]
             run = stack.enter_context(
                 running(
@@ -103,26 +110,27 @@ class Podman(ProgramBackend, criu_of.RestoresByCriu):
     ) -> list[str]:
         store = Store.of(request)
         freezer = cgroups.freezer(instance.pid, request.place)
-        store.write_criu(tools, criu, request, freezing_options(freezer, store.directory, dump.images))
+        freezing = freezing_options(tools, freezer, store.directory, dump.images)
+        store.write_criu(tools, criu, request, freezing)
         store.link(dump.images, _WRITTEN)
         # Podman saves /dev/shm, which is mounted only where `podman run` was started.
         inside = [f"--{kind}=/proc/{_monitor(instance.pid)}/ns/{file}" for kind, file in _SPACES.items()]
-        words = ["checkpoint", "--keep", *_options_of_both(request), request.label]
+        words = ["checkpoint", "--keep", *_common_options(request), request.label]
         words = store.command("container", *words)
         return ["nsenter", *inside, "--", "env", *store.assignments(), *words]
 
     @contextmanager
     def restoring(self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
-        with _prepared(host, tools, request) as ready, ExitStack() as stack:
+        with _prepared(host, tools, request) as ready:
             store, label = ready.store, request.label
-            stack.callback(_remove, host, store, request)
             made = store.script(
+                tools,
                 "make",
                 store.command("create", *ready.options, *ready.report.argv),
                 store.command("init", label),
                 store.command("stop", "--time", "0", label),
             )
-            # Without the layer, which is complete only when the instance has stopped.
+            # The layer is not mounted here, because it is complete only when the instance has stopped.
             done = host.run(
                 [*ready.around(layered=False), str(made)],
                 timeout=PREPARE_TIMEOUT,
@@ -137,32 +145,34 @@ class Podman(ProgramBackend, criu_of.RestoresByCriu):
 class Store:
     """The directories in which Podman stores everything about an instance.
 
+    label: label of Podman's own processes. If the instance can be checkpointed, its processes have another
+        one, since they may have been restored elsewhere when Podman's processes are ended.
     directory: directory for most files.
     short: directory for files that need a short path. Podman refuses one of more than 50 characters.
     rootless: whether Podman runs without root.
+    network: path of the network namespace that nm-box makes (own_network()); None if it makes none.
     checkpoints: whether the instance can be checkpointed.
     """
 
+    label: str
     directory: Path
     short: Path
     rootless: bool
+    network: Path | None
     checkpoints: bool
 
     @staticmethod
     def of(request: InstanceRequest, *, rootless: bool = False) -> Store:
         """Return the store of an instance, which need not exist."""
+        checkpoints, state = request.layer is not None and not rootless, state_of(request)
         return Store(
-            directory=state_of(request),
+            label=state.name if checkpoints else request.label,
+            directory=state,
             short=runtime.SHORT_PARENT / _short_name(request),
             rootless=rootless,
-            checkpoints=request.layer is not None,
+            network=own_network(request) if checkpoints else None,
+            checkpoints=checkpoints,
         )
-
-    @property
-    def label(self) -> str:
-        """The label of Podman's own processes. Those inside the instance have the label of the instance,
-        and may have been restored elsewhere when Podman's processes are ended."""
-        return self.directory.name
 
     @property
     def pid_file(self) -> Path:
@@ -187,11 +197,13 @@ class Store:
     def environment(self) -> dict[str, str]:
         """Return the environment variables of Podman. They separate this Podman from the Podman of the user,
         including the pause process that Podman runs without root."""
-        own = {"CONTAINERS_CONF": str(self.directory / "containers.conf"), "PATH": self._path()}
-        own[processes.LABEL_VARIABLE] = self.label
+        own = {"CONTAINERS_CONF": str(self.directory / "containers.conf")}
+        if self.checkpoints:
+            own |= {"PATH": self._path(), processes.LABEL_VARIABLE: self.label}
         return own | ({"XDG_RUNTIME_DIR": str(self.directory)} if self.rootless else {})
 
     def assignments(self) -> list[str]:
+        """Return environment() as arguments of `env`."""
         return [f"{name}={value}" for name, value in self.environment().items()]
 
     def command(self, *words: str) -> list[str]:
@@ -199,44 +211,59 @@ class Store:
         where += ["--runroot", str(self.short), "--storage-driver", "vfs"]
         return ["podman", *where, "--log-level", "error", *words]
 
-    def prepare(self) -> None:
+    def prepare(self, host: Host, tools: Tools) -> None:
         """Make the directories, and write containers.conf."""
         (self.overlay / "root").mkdir(parents=True)
         runc = _RUNTIME if cgroups.unified_beside_version1() is not None else None
-        if self.checkpoints:
-            # Else the record of a container whose clean-up was killed would stay in the runtime's directory.
-            words = [_RUNTIME, "--root", str(self.directory / "runtime")]
-            runc = str(self.script(_RUNTIME, words))
+        if self.checkpoints and (program := host.which(_RUNTIME)) is not None:
+            # Podman gives the runtime neither a label nor, for some commands, a PATH. In the runtime's own
+            # directory, the record of a container whose clean-up was killed would stay.
+            words = [program, "--root", str(self.directory / "runtime")]
+            runc = str(self.script(tools, _RUNTIME, in_groups(tools, {}, self.label, words)))
         (self.directory / "containers.conf").write_text(settings(self.label, path=self._path(), runc=runc))
 
     def _path(self) -> str:
         path = os.environ.get("PATH", os.defpath)
         return f"{self._criu}:{path}" if self.checkpoints else path
 
-    def script(self, name: str, *commands: Sequence[str]) -> Path:
-        """Write a script that runs these commands until one fails, each with the script's arguments. Return
-        its path."""
-        lines = ["#!/bin/sh -e", *(f'{shlex.join(words)} "$@"' for words in commands)]
-        (file := self.directory / name).write_text("\n".join(lines) + "\n")
-        file.chmod(0o755)
-        return file
+    def script(self, tools: Tools, name: str, *commands: Sequence[str]) -> Path:
+        """Write a script that runs commands until one fails, each with the arguments of the script. Return
+        the path of the script."""
+        *first, last = (f'{shlex.join(words)} "$@"' for words in commands)
+        text = "\n".join(["#!/bin/sh", "set -e", *first, f"exec {last}"]) + "\n"
+        return write_script(tools, self.directory / name, text)
 
     def write_criu(
-        self, tools: Tools, criu: Criu, request: InstanceRequest, more: Sequence[str] = ()
+        self,
+        tools: Tools,
+        criu: Criu,
+        request: InstanceRequest,
+        more: Sequence[str] = (),
+        *,
+        restored: Path | None = None,
     ) -> None:
-        """Write the script by which Podman and runc run CRIU, and CRIU's options."""
+        """Write the script by which Podman and runc run CRIU, and CRIU's options.
+
+        more: further options.
+        restored: directory of the images that are restored; None for a dump.
+        """
         self._criu.mkdir(exist_ok=True)
-        criu_of.script(criu_of.bound_to_tool(tools, request.label, criu.argv), self._criu)
-        options = (*connection_options(request, self.directory), criu_of.NO_GROUPS, *more)
+        bound = criu_of.bound_to_tool(tools, request.label, criu.argv)
+        criu_of.script(tools, bound, self._criu, restores=restored is not None)
+        if restored is not None:
+            (self._criu / criu_of.CRIU_PID).symlink_to(restored / criu_of.CRIU_PID)
+        options = (*connection_options(tools, request, self.directory), criu_of.NO_GROUPS, *more)
         write_configuration(options, self.criu_options)
 
-    def link(self, images: Path, names: Sequence[str]) -> None:
-        """Let Podman use a directory for the images of a checkpoint, and these files in it. Podman's own
-        place for them is the directory of the container."""
+    def link(self, images: Path, files: Mapping[str, str]) -> None:
+        """Let Podman use a directory for the images of a checkpoint, instead of the container's directory.
+
+        files: names in the directory of the container -> names in `images`.
+        """
         (container,) = (self.directory / "root" / "vfs-containers").glob("*/userdata")
-        for file, target in {"checkpoint": images, **{name: images / name for name in names}}.items():
-            (container / file).unlink(missing_ok=True)
-            (container / file).symlink_to(target)
+        for name, target in {"checkpoint": images, **{n: images / f for n, f in files.items()}}.items():
+            (container / name).unlink(missing_ok=True)
+            (container / name).symlink_to(target)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,13 +291,14 @@ class _Prepared:
         wrap += ["--tree", str(request.tree)]
         if layered and request.layer is not None:
             wrap += ["--layer", str(request.layer)]
-        if _own_network(request, store) is not None:
+        if store.network is not None:
             wrap.append("--new-net")
         # The user namespace comes first: an overlay mounted outside would not belong to its root.
         words = [*store.command("unshare"), *wrap, "--rootless"] if store.rootless else wrap
         return [*words, "--"]
 
     def enter(self) -> tuple[str, ...]:
+        """Return the command prefix that runs a command inside the instance."""
         request, store = self.request, self.store
         inside = ["env", *store.assignments(), *store.command("exec", "--interactive", request.label)]
         return entered_by_call(self.tools, request, self.report.directory, inside)
@@ -278,6 +306,10 @@ class _Prepared:
 
 @contextmanager
 def _prepared(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_Prepared]:
+    """Make the directories and control groups of an instance until exit.
+
+    Raises UnavailableError, RunError.
+    """
     require_fitting(request)
     rootless = not host.is_root()
     if rootless and request.seat is not None:
@@ -294,15 +326,15 @@ def _prepared(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_P
         stack.enter_context(runtime.short_directory(_short_name(request), state))
         # Includes hierarchies in which nearmetal counts nothing.
         stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(request.place)))
+        if store.checkpoints and not groups:  # with groups, restored processes may have the same label
+            stack.callback(processes.kill_labelled, request.label)
         # Podman's monitor, clean-up and pause processes are in none of nearmetal's groups.
         stack.callback(processes.kill_labelled, store.label)
-        if request.layer is None or not groups:  # else those restored from it have the same label
-            stack.callback(processes.kill_labelled, request.label)
         inner = replace(request, scratch=state)
-        report = stack.enter_context(first_report(tools, inner, lone=store.checkpoints))
-        store.prepare()
-        if (network := _own_network(request, store)) is not None:
-            network.symlink_to("/proc/self/ns/net")
+        report = stack.enter_context(first_report(tools, inner, outlives=store.checkpoints))
+        store.prepare(host, tools)
+        if store.network is not None:
+            store.network.symlink_to("/proc/self/ns/net")
         parent = cgroups.path_from_top(groups, request.place) if groups else None
         options = container_options(request, store, {**binds, report.directory: True}, groups=parent)
         yield _Prepared(
@@ -310,31 +342,24 @@ def _prepared(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_P
         )
 
 
-def _own_network(request: InstanceRequest, store: Store) -> Path | None:
-    """Return the path of the network namespace that nm-box makes for an instance that can be checkpointed;
-    None if the instance cannot, or has the network of a seat or of the machine.
-
-    CRIU then does not have to save the namespace. Podman would make an empty one for the restored instance.
-    The path is a symbolic link to the namespace of the process that opens it.
-    """
-    attached = request.seat is not None or request.environment.attachment is Attachment.HOST
-    return store.directory / "net" if store.checkpoints and not attached else None
-
-
 def _short_name(request: InstanceRequest) -> str:
+    """Return the name of Store.short."""
     return f"{request.place}-p"
 
 
 def _monitor(pid: int) -> str:
-    """Return the PID of conmon, the parent of an instance's first process. Raises RunError if the instance
+    """Return the PID of conmon, the parent of an instance's first process. Raises RunError if one of the two
     has ended."""
     try:
-        return processes.stat_fields(pid)[1]
+        parent = processes.stat_fields(pid)[1]
     except OSError as e:
         raise RunError(f"no checkpoint: the first process of the instance has ended: {e.strerror}") from e
+    if processes.name_of(int(parent)) != "conmon":
+        raise RunError("no checkpoint: Podman's monitor of the instance has ended")
+    return parent
 
 
-def _options_of_both(request: InstanceRequest) -> list[str]:
+def _common_options(request: InstanceRequest) -> list[str]:
     """Return the options that a checkpoint and its restore must both have."""
     return ["--file-locks", *(["--tcp-established"] if request.connections else [])]
 
@@ -344,23 +369,16 @@ def _restored(
     host: Host, tools: Tools, criu: Criu, ready: _Prepared, images: Path
 ) -> Iterator[ProgramInstance]:
     begin, request, store = time.monotonic_ns(), ready.request, ready.store
-    store.write_criu(tools, criu, request)
+    store.write_criu(tools, criu, request, restored=images)
     store.link(images, _READ)
     store.pid_file.unlink(missing_ok=True)
-    words = store.command("container", "restore", "--keep", *_options_of_both(request), request.label)
+    words = store.command("container", "restore", "--keep", *_common_options(request), request.label)
     # Podman restores in the background, and nearmetal needs a program that ends with the instance.
-    restore = store.script("restore", words, store.command("wait", request.label))
+    restore = store.script(tools, "restore", words, store.command("wait", request.label))
     argv = [*restorer(tools, request, {}), "env", *store.assignments(), *ready.around(), str(restore)]
     with restoring_from(host, request, argv, images, pid_of=lambda _: read_pid(store.pid_file)) as pid:
         phases = {"restore": seconds(begin, time.monotonic_ns())}
         yield program_instance(request, pid, phases, ready.groups, ready.enter())
-
-
-def _remove(host: Host, store: Store, request: InstanceRequest) -> None:
-    """Remove a container that can be checkpointed, with the runtime's record of it. `podman run --rm` cannot
-    be used for it."""
-    words = store.command("rm", "--force", "--ignore", "--time", "0", request.label)
-    host.run(words, timeout=PREPARE_TIMEOUT, env=store.environment(), cwd=Path("/"))
 
 
 def settings(label: str, *, path: str, runc: str | None) -> str:
@@ -406,9 +424,8 @@ def container_options(
     groups: path of the parent control group; None if there is none.
     """
     attachment = request.environment.attachment
-    own = _own_network(request, store)
-    if request.seat is not None or own is not None:
-        network = f"ns:{own if request.seat is None else request.seat.netns}"
+    if request.seat is not None or store.network is not None:
+        network = f"ns:{store.network if request.seat is None else request.seat.netns}"
     else:
         network = "host" if attachment is Attachment.HOST else "none"
     words = ["--name", request.label, "--hostname", request.hostname, "--network", network]

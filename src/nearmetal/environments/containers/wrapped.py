@@ -115,6 +115,17 @@ def state_of(request: InstanceRequest) -> Path:
     return runtime.runtime_directory() / f"{request.place}-state"
 
 
+def own_network(request: InstanceRequest) -> Path | None:
+    """Return the path of the network namespace that nm-box makes for an instance that can be checkpointed;
+    None if the instance has no layer, or has the network of a seat or of the machine.
+
+    CRIU then does not have to save and restore the namespace. The path is a symbolic link to the namespace of
+    the process that opens it; for runc during a checkpoint, to the namespace of the instance.
+    """
+    attached = request.seat is not None or request.environment.attachment is Attachment.HOST
+    return None if request.layer is None or attached else state_of(request) / "net"
+
+
 def all_binds(tools: Tools, request: InstanceRequest) -> dict[Path, bool]:
     """Return all paths to be mounted at the same path inside -> whether they are writable: the binds of the
     request, and the directory of the tools, which is read-only.

@@ -212,7 +212,7 @@ def script_on(host: Host, work: Work, images: Path) -> str:
     This is CRIU itself if it needs no options, and otherwise a script that is written to `images`.
     """
     criu: Criu = work.criu(host)
-    return criu.argv[0] if len(criu.argv) == 1 else str(script(criu.argv, images))
+    return criu.argv[0] if len(criu.argv) == 1 else str(script(None, criu.argv, images))
 
 
 def free_name(name: str, taken: bool, remedy: str) -> HostCheck:

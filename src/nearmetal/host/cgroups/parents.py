@@ -264,21 +264,23 @@ def of_process(pid: int) -> dict[str, Path]:
 
 
 def freezer(pid: int, label: str) -> Path | None:
-    """Return the control file that freezes the group of a process; None if neither that group nor one
-    around it has a label in its name, or if the process has ended.
+    """Return the control file that freezes the group of a process; None if the path of that group does not
+    contain the label, or if the process has ended.
 
     With version 1, create() makes no group in the freezer hierarchy. A container program may have made one.
     """
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         groups = [group for group in own_everywhere(process=str(pid)) if label in str(group)]
-        files = (group / name for name in ("freezer.state", "cgroup.freeze") for group in groups)
+        # CRIU uses version 1 if both versions are mounted.
+        names = ["freezer.state"] + (["cgroup.freeze"] if unified_beside_version1() is None else [])
+        files = (group / name for name in names for group in groups)
         return next((file for file in files if file.exists()), None)
     return None
 
 
 def thaw(pid: int, label: str) -> None:
-    """Thaw the groups that contain a process if they, or groups around them, have a label in their names.
-    With version 1, a killed process ends only after it is thawed."""
+    """Thaw the groups that contain a process and have a label in their paths. With version 1, a killed
+    process ends only after it is thawed."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for group in (g for g in own_everywhere(process=str(pid)) if label in str(g)):
             for file, thawed in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
