@@ -214,7 +214,13 @@ def container_by_hand(tools: Tools, criu: Criu) -> ProcessMove:
         config = json.loads((bundle / "config.json").read_text())
         (bundle / "config.json").write_text(json.dumps(_container(config, words, place, tools)))
         name = place.root.name
-        runc = ["runc", "--root", str(place.root / "runc"), "--criu", str(script(criu.argv, place.root))]
+        runc = [
+            "runc",
+            "--root",
+            str(place.root / "runc"),
+            "--criu",
+            str(script(tools, criu.argv, place.root)),
+        ]
         stack.callback(subprocess.run, [*runc, "delete", "--force", name], check=False, capture_output=True)
         _run([*runc, "run", "--detach", "--bundle", str(bundle), name])
         before = _settled(place)

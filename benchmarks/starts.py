@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -163,19 +163,15 @@ def of_runtime(backend: OciBackend, ground: Ground) -> CommandLine:
 
 def of_podman(ground: Ground) -> CommandLine:
     state, label = ground.request.scratch, ground.request.label
-    (ground.overlay / "root").mkdir(parents=True)
     short = ground.stack.enter_context(short_directory(f"{label}-podman", state))
-    store = podman.Store(directory=state, short=short, rootless=False)
-    store.prepare(label)
-    words = podman.run_words(
-        ground.request, ground.overlay / "root", ground.binds, pid_file=state / "pid", groups=None
-    )
-    variables = [f"{name}={value}" for name, value in store.environment().items()]
+    store = replace(podman.Store.of(ground.request), directory=state, short=short)
+    store.prepare(HOST, ground.tools)
+    words = podman.container_options(ground.request, store, ground.binds, groups=None)
     return CommandLine(
-        argv=[*by_hand(ground), *store.command(*words), *ground.report.argv],
-        enter=lambda _: ["env", *variables, *store.command("exec", label)],
+        argv=[*by_hand(ground), *store.command("run", "--rm", *words), *ground.report.argv],
+        enter=lambda _: ["env", *store.assignments(), *store.command("exec", label)],
         env=store.environment(),
-        find_pid=lambda: read_pid(state / "pid"),
+        find_pid=lambda: read_pid(store.pid_file),
     )
 
 
