@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 import pytest
 from tests.patience import until
 
-from nearmetal.api.moves import dumps, hosts, moving
+from nearmetal.api.moves import dumps, hosts, moving, plans
 from nearmetal.api.moves.hosts import RemoteImages, images_on, move_lazily
 from nearmetal.environments import Criu
 from nearmetal.environments.external import DestinationKind, Dumps, External, Saved, Work
@@ -280,3 +281,16 @@ def test_an_instance_stands_still_only_from_its_last_dump_on(
 @contextmanager
 def _nothing() -> Iterator[None]:
     yield
+
+
+def test_ctrl_c_while_a_finished_move_is_recorded_does_not_hide_its_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(plans, "keep", interrupted)
+    predicted = SimpleNamespace(method=Method.CRIU)
+    plan = SimpleNamespace(instance="pid:1", action="migrate", method=Method.CRIU, uncorrected=[predicted])
+    target = SimpleNamespace(way=DestinationKind.HOST)
+    plans.remember(cast(Any, plan), cast(Any, target), 1.0, None)

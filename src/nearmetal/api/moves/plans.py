@@ -4,6 +4,7 @@ removed again."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -421,9 +422,11 @@ def _kind(instance: str, action: str, target: Target) -> str:
 def remember(plan: MovePlan, target: Target, total: float, downtime: float | None) -> None:
     """Record a finished move, so that later predictions are corrected by it.
 
-    The uncorrected prediction is recorded, so that no correction is corrected again.
+    The uncorrected prediction is recorded, so that no correction is corrected again. Ctrl-C ends only the
+    recording: the move is finished, and the user must be told where the instance runs.
 
     total, downtime: measured seconds; None if the downtime is not known.
     """
     prediction = next(p for p in plan.uncorrected if p.method is plan.method)
-    keep(_kind(plan.instance, plan.action, target), prediction, total, downtime)
+    with contextlib.suppress(KeyboardInterrupt):
+        keep(_kind(plan.instance, plan.action, target), prediction, total, downtime)
