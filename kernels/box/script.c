@@ -1,5 +1,5 @@
-/* Runs a shell script on behalf of a link to nm-box. Files cannot be executed where the link is, for example
- * in /run on Debian, but the link can, because nm-box is elsewhere. */
+/* Runs a shell script on behalf of a link to nm-box. In some directories, such as /run on Debian, no file can
+ * be executed. A link there can, if it leads to a program in another directory. */
 #define _GNU_SOURCE
 #include "box.h"
 

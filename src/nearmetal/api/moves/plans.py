@@ -423,7 +423,7 @@ def remember(plan: MovePlan, target: Target, total: float, downtime: float | Non
     """Record a finished move, so that later predictions are corrected by it.
 
     The uncorrected prediction is recorded, so that no correction is corrected again. Ctrl-C ends only the
-    recording: the move is finished, and the user must be told where the instance runs.
+    recording, because the move is finished and the user must be told where the instance runs.
 
     total, downtime: measured seconds; None if the downtime is not known.
     """

@@ -31,7 +31,7 @@ from ..program import (
     program_instance,
     running,
 )
-from .wrapped import ProgramBackend, all_binds, own_network, state_of
+from .wrapped import ProgramBackend, all_binds, own_network_path, state_of
 
 DELETE_TIMEOUT = 60.0
 
@@ -101,7 +101,7 @@ def bundle(
     root: root directory of the instance.
     binds: paths that are mounted at the same path inside, and whether each is writable.
     groups: path of the container's control group in each hierarchy; None if the runtime must make none.
-    network: path from own_network(); None if nearmetal makes no network namespace for the container.
+    network: path from own_network_path(); None if nearmetal makes no network namespace for the container.
     criu: file with further options of CRIU; None if there are none.
     """
     namespaces: list[dict[str, str]] = [{"type": kind} for kind in ("pid", "ipc", "uts", "mount")]
@@ -261,7 +261,7 @@ def _prepared(backend: OciBackend, host: Host, tools: Tools, request: InstanceRe
         placed = _placed(backend, tools, request, state, groups)
         further = None if request.layer is None else _criu_options_of(state)
         seen = {**binds, report.directory: True}
-        network = own_network(request)
+        network = own_network_path(request)
         config = bundle(request, report, overlay / "root", seen, placed.group_path, network, further)
         (state / "config.json").write_text(json.dumps(config))
         stack.callback(_delete, placed, host)
@@ -327,7 +327,7 @@ class CheckpointingOciBackend(OciBackend, criu_of.RestoresByCriu):
         groups = criu_of.external_options(_group_mounts(instance.pid, dump.images))
         freezing = freezing_options(tools, freezer, state, dump.images)
         _write_criu_options(tools, request, state, (*freezing, *_masked(), *groups))
-        if (network := own_network(request)) is not None:
+        if (network := own_network_path(request)) is not None:
             network.unlink()
             network.symlink_to(f"/proc/{instance.pid}/ns/net")
             if dump.server is None:

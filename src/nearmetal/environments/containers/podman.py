@@ -47,7 +47,7 @@ from ..program import (
     shared_memory_size,
     write_script,
 )
-from .wrapped import ProgramBackend, all_binds, own_network, state_of
+from .wrapped import ProgramBackend, all_binds, own_network_path, state_of
 
 TMPFS = {"/tmp": "1777", "/run": "0755"}
 """Directories that are a new tmpfs in every instance, with their octal modes."""
@@ -58,7 +58,7 @@ _RUNTIME = "runc"
 _MEMORY = "devshm-checkpoint.tar"
 _WRITTEN = {criu_of.DUMP_LOG: criu_of.DUMP_LOG, "stats-dump": "stats-dump", _MEMORY: f"{_MEMORY}.img"}
 """Files that a checkpoint writes to the directory of the container -> names in the directory of the images.
-Those of the images of CRIU end in .img, and so does the content of /dev/shm."""
+The content of /dev/shm ends in .img, like CRIU's images, so that its size counts as well."""
 _READ = {criu_of.RESTORE_LOG: criu_of.RESTORE_LOG, _MEMORY: f"{_MEMORY}.img"}
 """Files that a restore uses in the directory of the container, as in _WRITTEN."""
 _SPACES = {"mount": "mnt", "net": "net"}
@@ -150,7 +150,7 @@ class Store:
     directory: directory for most files.
     short: directory for files that need a short path. Podman refuses one of more than 50 characters.
     rootless: whether Podman runs without root.
-    network: path of the network namespace that nm-box makes (own_network()); None if it makes none.
+    network: path of the network namespace that nm-box makes (own_network_path()); None if it makes none.
     checkpoints: whether the instance can be checkpointed.
     """
 
@@ -170,7 +170,7 @@ class Store:
             directory=state,
             short=runtime.SHORT_PARENT / _short_name(request),
             rootless=rootless,
-            network=own_network(request) if checkpoints else None,
+            network=own_network_path(request) if checkpoints else None,
             checkpoints=checkpoints,
         )
 

@@ -115,7 +115,7 @@ def state_of(request: InstanceRequest) -> Path:
     return runtime.runtime_directory() / f"{request.place}-state"
 
 
-def own_network(request: InstanceRequest) -> Path | None:
+def own_network_path(request: InstanceRequest) -> Path | None:
     """Return the path of the network namespace that nm-box makes for an instance that can be checkpointed;
     None if the instance has no layer, or has the network of a seat or of the machine.
 
