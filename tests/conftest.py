@@ -1,4 +1,4 @@
-"""What all suites share: the two parts of the tests, and one real image, built once in a session.
+"""What all suites share: the parts of the tests, and one Docker daemon and one real image in a session.
 
 `make test` runs the part "core" and `make test-all` the part "more", which is everything else but the long
 part "apart": make test-lifecycle, make test-cluster and make test-xen run that. A test belongs to the part of
@@ -14,13 +14,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.docker_daemon import docker_daemon
 
 # Interrupted or terminated tests first undo what their fixtures have made. SIGINT is set too, because shells
 # start background commands with SIGINT ignored, and programs started by the tests would inherit that.
@@ -41,6 +42,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--part", choices=("core", "more", "apart"), help="run only this part of the tests; default: all"
     )
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
+
+
+@pytest.fixture(scope="session")
+def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A daemon that answers, where there can be one."""
+    with docker_daemon(tmp_path_factory.mktemp("docker")):
+        yield
 
 
 @pytest.fixture

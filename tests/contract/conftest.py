@@ -1,15 +1,13 @@
-"""What the contract suites share: the compiled programs, a Docker daemon, Apptainer, a table of backends."""
+"""What the contract suites share: the compiled programs, Apptainer, a table of backends."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.contract.answers import backend_of, table
 from tests.contract.apptainer_program import offer_apptainer
-from tests.contract.docker_daemon import docker_daemon
 from tests.contract.not_here import not_here
 
 from nearmetal.environments import Tools
@@ -32,13 +30,6 @@ def tools() -> Tools:
     given = os.environ.get(TOOLS)
     built = given or build_tools(LocalHost(), cache_directory(), progress=None).directory
     return Tools(directory=Path(built))
-
-
-@pytest.fixture(scope="session")
-def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A daemon that answers, where there can be one."""
-    with docker_daemon(tmp_path_factory.mktemp("docker")):
-        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.docker_daemon import offer_criu
+
 from nearmetal.environments import Checkpoints, Criu, InstanceRequest, Tools, Unavailable
+from nearmetal.environments.leftovers import find_all, remove_any
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.host import LocalHost
-from nearmetal.host.leftovers import find, remove
 from nearmetal.host.processes import labelled as processes
 from nearmetal.host.runtime import cache_directory, scratch_directory
 from nearmetal.images import builtin_definition
@@ -83,6 +85,7 @@ class Case:
 
     def event(self, notify: Callable[[Phase], None] = ignore) -> CheckpointEvent:
         backend = get_backend(self.name)
+        offer_criu(self.criu)
         own = "net" in backend.capabilities.own
         environment = Environment(
             name="tested",
@@ -122,8 +125,8 @@ class Case:
 
     def clean(self) -> None:
         """What `nearmetal clean` does, for this label alone."""
-        for item in find(self.label):
-            remove(item)
+        for item in find_all(HOST, self.label):
+            remove_any(HOST, item)
 
 
 def killed_at(phase: str) -> Callable[[Phase], None]:

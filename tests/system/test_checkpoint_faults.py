@@ -18,15 +18,16 @@ from pathlib import Path
 import pytest
 from tests.patience import until
 from tests.system.checkpoint_case import (
+    HOST,
     METHODS,
     Case,
     checkpointing_backends,
 )
 
 from nearmetal.environments import Criu
+from nearmetal.environments.leftovers import find_all
 from nearmetal.errors import RunError, TrialFailedError
 from nearmetal.host import namespaces
-from nearmetal.host.leftovers import find
 from nearmetal.host.processes import labelled as processes
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.lifecycle import Method, Phase
@@ -64,6 +65,8 @@ every = by(*METHODS)
 @pytest.fixture
 def case(request: pytest.FixtureRequest, criu: Criu, tmp_path: Path) -> Iterator[Case]:
     name, method = request.param
+    if name == "docker":
+        request.getfixturevalue("docker")
     if (unable := criu.unable.get(method)) is not None:
         pytest.skip(f"{method}: {unable.reason}; {unable.remedy}")
     label = f"nearmetal-test{os.getpid()}-{next(_numbers)}"
@@ -82,7 +85,7 @@ def fate(case: Case, notify: Callable[[Phase], None]) -> str:
     except (RunError, TrialFailedError) as e:
         said = e.what
     assert_one_at_most(case)
-    assert [i for i in find(case.label) if not Path(i.detail).is_relative_to(case.root)] == []
+    assert [i for i in find_all(HOST, case.label) if not Path(i.detail).is_relative_to(case.root)] == []
     return said
 
 
@@ -130,7 +133,8 @@ def test_without_a_fault_it_goes_on(case: Case) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_the_disk_of_the_source_is_full(case: Case, size: str, tiny: Callable[[Path, str], None]) -> None:
     tiny(case.here, size)
-    assert fate(case, lambda _: None).endswith(HERE)
+    # Docker writes the files there after it has ended the container.
+    assert fate(case, lambda _: None).endswith(NOWHERE if case.name == "docker" else HERE)
 
 
 @every
@@ -199,6 +203,8 @@ def once_at(moment: str, command: str, directory: Path, criu: Criu) -> tuple[Pat
 )
 def test_criu_is_killed(case: Case, moment: str, tmp_path: Path) -> None:
     """By itself, at a moment at which it calls a script."""
+    if case.name == "docker" and not moment.endswith("dump"):
+        pytest.skip("containerd would then remove all empty control groups of the machine")
     done, criu = once_at(moment, "kill -9 $PPID", tmp_path, case.criu)
     said = fate(replace(case, criu=criu), lambda _: None)
     if moment == "post-setup-namespaces" and not done.exists():
@@ -323,7 +329,7 @@ def test_the_tool_ends_while_the_source_is_frozen(
     ended = run_as_a_tool(criu, case, label, "never")
     assert ended.returncode == -number and done.exists(), ended.stderr
     if number is signal.SIGINT:
-        assert find(label) == ()
+        assert find_all(HOST, label) == ()
     assert_cleaned(criu, case, label)
 
 
@@ -344,6 +350,8 @@ def test_the_tool_is_killed(criu: Criu, case: Case, phase: Phase) -> None:
 @by(Method.CRIU)
 def test_files_below_run_need_not_be_executable(criu: Criu, case: Case) -> None:
     """Debian mounts /run with noexec."""
+    if case.name == "docker":
+        pytest.skip("the daemon would see another /run")
     mounted = 'mount -t tmpfs -o noexec,nosuid,nodev tmpfs /run && exec "$@"'
     around = ("unshare", "--mount", "sh", "-c", mounted, "sh")
     done = run_as_a_tool(criu, case, f"{case.label}-noexec", "never", around)
@@ -388,5 +396,5 @@ def assert_cleaned(criu: Criu, case: Case, label: str) -> None:
     until(lambda: not killed.processes(), f"the end of the processes of {label}")
     assert not processes.labelled(lambda other: other.startswith(label))
     killed.clean()
-    assert find(label) == ()
+    assert find_all(HOST, label) == ()
     assert_one_at_most(killed)

@@ -80,6 +80,18 @@ def test_version_1_below_our_own_groups_as_the_mounts_show_them(tmp_path: Path) 
     assert [p.name for p in cgroups.unique(made)] == ["nearmetal-x"] * 2
 
 
+def test_mounts_of_a_restoring_criu_are_not_used(tmp_path: Path) -> None:
+    """They are gone soon."""
+    more = V1_MOUNTS.replace("/sys/fs/cgroup", "/var/lib/x/work/.criu.cgyard.ab12cd")
+    files = {"sys/fs/cgroup/cpu,cpuacct/user.slice/tasks": "", "sys/fs/cgroup/cpuset/tasks": ""}
+    parents = found(tree(tmp_path, V1_OWN, V1_MOUNTS + more, files))
+    assert {name: str(path.relative_to(tmp_path)) for name, path in parents.version1.items()} == {
+        "cpu": "sys/fs/cgroup/cpu,cpuacct/user.slice",
+        "cpuacct": "sys/fs/cgroup/cpu,cpuacct/user.slice",
+        "cpuset": "sys/fs/cgroup/cpuset",
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "usable"), [("8:0 Read 5\nTotal 5\n", True), ("Total 0\n", False), ("", False)]
 )

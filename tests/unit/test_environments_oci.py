@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nearmetal.environments import InstanceRequest, Tools, leftovers
-from nearmetal.environments.containers.docker import run_words as docker_words
+from nearmetal.environments.containers.docker import container_words as docker_words
 from nearmetal.environments.containers.docker_image import look_at, overlays
 from nearmetal.environments.containers.oci import bundle
 from nearmetal.environments.containers.podman import Store, container_options, settings

@@ -381,14 +381,15 @@ def lazy_dump(
 
 
 class RestoresByCriu:
-    """Methods shared by the backends that implement moving.HoldsConnections."""
+    """Methods shared by the backends that implement moving.Checkpoints."""
 
     capabilities: Capabilities
     checkpoints_by: tuple[Method, ...] = METHODS
     restores_beside = True
     writes_after_end = False
+    has_statistics = True
     costs: Costs = CONTAINER_COSTS
-    restored_at = frozenset({Attachment.VETH_BRIDGE})
+    restored_at: frozenset[Attachment] = frozenset()
 
     def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
         """See moving.Checkpoints."""
@@ -400,10 +401,6 @@ class RestoresByCriu:
         """See moving.Checkpoints. CRIU resumes the processes by itself after a failed dump. If a container
         program made it freeze their control group, the group stays frozen; this method thaws it."""
         cgroups.thaw(instance.pid, request.place)
-
-    def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
-        """See moving.HoldsConnections."""
-        return ()
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """See moving.Checkpoints. These reasons hold for all backends."""
@@ -426,3 +423,13 @@ class RestoresByCriu:
                 remedy="take share out of the environment",
             )
         return None
+
+
+class RestoresConnections(RestoresByCriu):
+    """Methods shared by the backends that implement moving.HoldsConnections."""
+
+    restored_at = frozenset({Attachment.VETH_BRIDGE})
+
+    def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
+        """See moving.HoldsConnections."""
+        return ()

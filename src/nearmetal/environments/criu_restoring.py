@@ -86,6 +86,7 @@ def restoring_from(
     begun: Callable[[], Process] | None = None,
     apart: bool = False,
     pid_of: Callable[[int], int | None] | None = None,
+    why_stuck: Callable[[int], str] | None = None,
 ) -> Iterator[int]:
     """Run a program that restores an instance, and stays as the parent of its first process, until exit.
 
@@ -94,6 +95,8 @@ def restoring_from(
     apart: whether the PID in the PID file belongs to another PID namespace.
     pid_of: returns the PID of the first process, given that of the program, and None until all is restored.
         If omitted, the PID is read from the PID file.
+    why_stuck: returns why the program will hang forever, given its PID; '' if it may succeed. If omitted, the
+        reasons are searched in CRIU's log.
     Yields the PID of the first process on the machine. Raises RunError.
     """
     check_images(images)
@@ -102,7 +105,8 @@ def restoring_from(
     pid: int | None = None
     try:
         end = time.monotonic() + SECONDS
-        stuck = ConfirmedFinding(partial(_why_stuck, process.pid, request, images))
+        by_log = partial(_why_stuck, request=request, images=images)
+        stuck = ConfirmedFinding(partial(why_stuck or by_log, process.pid))
         while (pid := read_pid(pid_file) if pid_of is None else pid_of(process.pid)) is None:
             confirmed = stuck.look()
             if confirmed or process.poll() is not None or time.monotonic() > end:

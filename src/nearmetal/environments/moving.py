@@ -87,12 +87,14 @@ class Checkpoints(Protocol):
     checkpoints_by: the methods that the backend supports. All of them use CRIU.
     restores_beside: whether restoring() may be entered while the source still runs.
     writes_after_end: whether a dump may write files after it has ended the processes of the instance.
+    has_statistics: whether a dump writes CRIU's statistics to a file beside the images.
     costs: time constants of these methods, for the prediction.
     """
 
     checkpoints_by: tuple[Method, ...]
     restores_beside: bool
     writes_after_end: bool
+    has_statistics: bool
     costs: Costs
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:

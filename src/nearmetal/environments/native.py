@@ -42,7 +42,7 @@ from .tree import in_tree
 ACCOUNTS = frozenset({"cpuacct", "memory", "blkio"})
 
 
-class Native(criu_of.RestoresByCriu):
+class Native(criu_of.RestoresConnections):
     """The bare machine, with attachment host or loopback. An instance with a seat is an emulated node."""
 
     name = "native"

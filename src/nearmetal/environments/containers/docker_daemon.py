@@ -32,21 +32,30 @@ def socket_is_there() -> bool:
 
 
 def cgroup_driver(host: Host) -> str:
-    """Return the cgroup driver of the daemon: 'cgroupfs' or 'systemd'. The answer of each daemon is cached.
+    """Return the cgroup driver of the daemon: 'cgroupfs' or 'systemd'.
 
     Raises UnavailableError if no daemon answers.
     """
-    daemon = address()
-    if daemon not in _drivers:
-        answer = host.run(
-            ["docker", "info", "--format", "{{.CgroupDriver}}"], timeout=COMMAND_TIMEOUT
-        ).require("no Docker daemon answers", remedy="systemctl start docker", error=UnavailableError)
-        _drivers[daemon] = answer.stdout.strip()
-    return _drivers[daemon]
+    return fact(host, "info", "{{.CgroupDriver}}")
 
 
-_drivers: dict[str, str] = {}
-"""Control group drivers, by address of the daemon."""
+def fact(host: Host, command: str, template: str) -> str:
+    """Return a setting of the daemon that does not change while it runs. The answer of each daemon is cached.
+
+    command, template: command of docker and its option --format.
+    Raises UnavailableError if no daemon answers.
+    """
+    key = (address(), command, template)
+    if key not in _facts:
+        answer = host.run(["docker", command, "--format", template], timeout=COMMAND_TIMEOUT).require(
+            "no Docker daemon answers", remedy="systemctl start docker", error=UnavailableError
+        )
+        _facts[key] = answer.stdout.strip()
+    return _facts[key]
+
+
+_facts: dict[tuple[str, str, str], str] = {}
+"""Answers of daemons, by the daemon's address, command and template."""
 
 
 @contextmanager
@@ -57,12 +66,15 @@ def container(
     report: FirstReport,
     words: Sequence[str],
     groups: Iterable[Path] = (),
+    *,
+    kept: bool = False,
 ) -> Iterator[Running]:
     """Run a container until exit. Its name is the label of the request.
 
     words: arguments of `docker`. The container must run report.argv.
     groups: directories of the control groups below which Docker makes those of the container; they are
         searched for its first process.
+    kept: whether Docker keeps the container after its end, because the words lack --rm. It is removed here.
 
     Raises RunError.
     """
@@ -77,7 +89,7 @@ def container(
     finally:
         # A client that ends by itself has removed its container. After a client was killed, the container
         # must be removed here: its mounts must be removed before its directories.
-        if status is None or status < 0:
+        if kept or status is None or status < 0:
             remove(host, request.label)
 
 

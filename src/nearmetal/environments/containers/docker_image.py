@@ -74,7 +74,7 @@ def overlays(tree: Tree, state: Path) -> list[str]:
     """Return arguments of `docker run` that mount an overlay over each directory of the tree that is not
     empty.
 
-    state: directory in which the upper and work directories of the overlays are created.
+    state: directory with the upper and work directories of the overlays, which are created if missing.
     Raises RunError for a path that overlayfs or Docker does not accept.
     """
     words = []
@@ -83,7 +83,7 @@ def overlays(tree: Tree, state: Path) -> list[str]:
         if set(f"{lower}{state}") & set(',:\\"'):
             raise RunError(f"{lower}: overlay paths must not contain comma, colon, quote or backslash")
         for directory in (upper, work):
-            directory.mkdir(parents=True)
+            directory.mkdir(parents=True, exist_ok=True)
         # The directory of an overlay gets mode and owner from the upper directory.
         os.chown(upper, lower.stat().st_uid, lower.stat().st_gid)
         upper.chmod(tree.directories[name])

@@ -36,7 +36,7 @@ MONITOR, PIVOT = "-monitor", "-pivot"
 before it exits."""
 
 
-class Lxc(ProgramBackend, criu_of.RestoresByCriu):
+class Lxc(ProgramBackend, criu_of.RestoresConnections):
     """Backend lxc. It runs as root. Of CRIU's methods, lxc-checkpoint supports only the plain dump."""
 
     name = "lxc"

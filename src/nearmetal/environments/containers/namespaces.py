@@ -38,7 +38,7 @@ from ..moving import Criu, Dump, Restore
 from ..probe import probe_as_user
 
 
-class Namespaces(criu_of.RestoresByCriu):
+class Namespaces(criu_of.RestoresConnections):
     """Backend namespaces. It supports the attachments host, loopback and none (a network with lo only), and
     networks built by nearmetal."""
 

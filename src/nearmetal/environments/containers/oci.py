@@ -315,7 +315,7 @@ def _unmasked(state: Path) -> tuple[str, ...]:
     return ("--external", f"mnt[{_MASKED}]:{empty}")
 
 
-class CheckpointingOciBackend(OciBackend, criu_of.RestoresByCriu):
+class CheckpointingOciBackend(OciBackend, criu_of.RestoresConnections):
     """A backend that uses an OCI runtime with the commands checkpoint and restore."""
 
     def dump_command(

@@ -65,7 +65,7 @@ _SPACES = {"mount": "mnt", "net": "net"}
 """The namespaces that nm-box makes for Podman: names of nsenter's options, and of files in /proc/<pid>/ns."""
 
 
-class Podman(ProgramBackend, criu_of.RestoresByCriu):
+class Podman(ProgramBackend, criu_of.RestoresConnections):
     """Backend podman. It supports the attachments host, none and loopback and, as root, networks built by
     nearmetal. Of CRIU's methods, `podman container checkpoint` supports only the plain dump."""
 

@@ -35,16 +35,26 @@ class Parents:
     controllers: frozenset[str]
 
 
+_OF_CRIU = "/.criu.cgyard."
+"""Part of the path at which CRIU, while it restores a container with its groups, mounts all hierarchies."""
+
+
+def _mounts(root: Path = Path("/")) -> list[Mount]:
+    """Return the mounts of control groups, without those that exist only as long as a CRIU restores."""
+    mounts = (mount for mount in own_mounts(root) if mount.kind in ("cgroup", "cgroup2"))
+    return [mount for mount in mounts if _OF_CRIU not in mount.point]
+
+
 def _hierarchies(root: Path) -> dict[str, Mount]:
     """Return the mount of control groups by controller ('unified' for version 2).
 
     root: root directory of the machine.
     """
     found: dict[str, Mount] = {}
-    for mount in own_mounts(root):
+    for mount in _mounts(root):
         if mount.kind == "cgroup":
             found |= {name: mount for name in CONTROLLERS if name in mount.options}
-        elif mount.kind == "cgroup2":
+        else:
             found[UNIFIED] = mount
     return found
 
@@ -76,7 +86,7 @@ def own_everywhere(root: Path = Path("/"), process: str = "self") -> tuple[Path,
     own = [line.split(":", 2)[1:] for line in text.splitlines()]
     found = {
         root / mount.point.lstrip("/") / os.path.relpath(path, mount.root): None
-        for mount in own_mounts(root)
+        for mount in _mounts(root)
         for controllers, path in own
         if (
             mount.kind == "cgroup" and mount.options.issuperset(controllers.split(","))
@@ -297,5 +307,5 @@ def unified_beside_version1() -> Path | None:
 def of_every_hierarchy(label: str) -> tuple[Path, ...]:
     """Return the groups of this name directly below the root of every mounted hierarchy, including those that
     nearmetal does not use."""
-    groups = (Path(m.point, label) for m in own_mounts() if m.kind in ("cgroup", "cgroup2"))
+    groups = (Path(mount.point, label) for mount in _mounts())
     return tuple(group for group in groups if group.is_dir())

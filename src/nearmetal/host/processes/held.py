@@ -30,15 +30,15 @@ def holding(pid: int) -> Iterator[Sequence[int]]:
 
 
 @contextmanager
-def holding_root(pid: int) -> Iterator[None]:
-    """Keep the file system of a process' root directory mounted until exit, even if all its mounts end.
+def holding_mounts(pid: int) -> Iterator[None]:
+    """Keep the file systems that a process sees mounted until exit, even if the process ends.
 
     When an overlay is unmounted, the kernel writes all that the file system below it has not yet written to
     its disk. The images of a checkpoint are in it, so their copy and the restore would wait for the disk.
     """
     with ExitStack() as stack:
         with contextlib.suppress(OSError):  # has ended
-            stack.callback(os.close, os.open(f"/proc/{pid}/root", os.O_PATH | os.O_CLOEXEC))
+            stack.callback(os.close, os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC))
         yield
 
 

@@ -72,6 +72,11 @@ def name_of(pid: int) -> str:
         return ""
 
 
+def named(comm: str) -> list[int]:
+    """Return the PIDs of all processes with this name."""
+    return [int(e.name) for e in os.scandir("/proc") if e.name.isdigit() and name_of(int(e.name)) == comm]
+
+
 def descendant(pid: int, comm: str) -> int | None:
     """Return the nearest descendant of pid (or pid itself) with this name; None if there is none."""
     return next((p for p in family(pid) if name_of(p) == comm), None)

@@ -31,7 +31,7 @@ from ...environments.criu_connections import frozen_at
 from ...environments.criu_images import image_bytes, made, memory_sent, statistics_of
 from ...errors import RunError, TrialFailedError
 from ...host import Host, Process
-from ...host.processes.held import await_ends, await_reaped, holding, holding_root, signal_all
+from ...host.processes.held import await_ends, await_reaped, holding, holding_mounts, signal_all
 from ...lifecycle import CopyRound, Method, Phase, PhaseTimes
 from ...model.change import replace
 from .hooks import NO_HOOKS, EventHooks
@@ -148,7 +148,7 @@ class _EventRun:
         self._wait(lambda now: now.passes >= 1, "does not start its work")
         self._held = self._here.enter_context(holding(self._instance.pid))
         # Until the end of the event, which waits for no disk before.
-        self._there.enter_context(holding_root(self._instance.pid))
+        self._there.enter_context(holding_mounts(self._instance.pid))
         e.around.begun()
         if e.choose is not None:
             self._event = replace(e, method=e.choose(self._instance, e.there))
@@ -264,6 +264,9 @@ class _EventRun:
         self._dumping = None
         with self._phase(Phase.COPY):
             dumping.finish(self._event.limit)
+        if not self._backend.has_statistics:
+            del self._seconds[Phase.FREEZE]  # it is a part of the dump that is not known
+            return self._program.last_step()
         statistics = statistics_of(dumping.images)
         # The seconds of the dump were counted for both phases.
         self._seconds[Phase.FREEZE] = statistics.freezing

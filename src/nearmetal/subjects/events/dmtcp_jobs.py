@@ -15,7 +15,7 @@ from ...environments.program import read_pid
 from ...errors import RunError, TrialFailedError
 from ...host import Host, Process
 from ...host.processes.failure import describe_failure
-from ...host.processes.held import await_ends, holding, holding_root
+from ...host.processes.held import await_ends, holding, holding_mounts
 from ...lifecycle import Phase, PhaseTimes
 from ...model.change import replace
 from ...model.study import Mpi
@@ -77,7 +77,7 @@ class RestartEvent:
             self._wait(job, lambda now: now.steps >= 1, LAUNCH, "does not start its work")
             begun = self.program.mark()
             self._wait(job, lambda now: now.passes >= 1, LAUNCH, "does not start its work")
-            there.enter_context(holding_root(source.pid))
+            there.enter_context(holding_mounts(source.pid))
             held = there.enter_context(holding(source.pid))
             requested = self.program.mark()
             with timer.phase(Phase.CONNECT):
