@@ -31,7 +31,7 @@ from nearmetal.environments import InstanceRequest, Tools, Unavailable
 from nearmetal.environments.containers import apptainer, bubblewrap, charliecloud, docker, lxc, nspawn, podman
 from nearmetal.environments.containers.docker_daemon import remove
 from nearmetal.environments.containers.docker_image import look_at, overlays, skeleton_image
-from nearmetal.environments.containers.oci import OciBackend, bundle
+from nearmetal.environments.containers.oci import Groups, OciBackend, bundle
 from nearmetal.environments.containers.wrapped import Wrapped, all_binds
 from nearmetal.environments.program import FirstReport, end_payload, first_report, read_pid, running
 from nearmetal.environments.registry import get_backend
@@ -148,11 +148,11 @@ def of_wrapped(name: str, ground: Ground) -> CommandLine:
 def of_runtime(backend: OciBackend, ground: Ground) -> CommandLine:
     state, label = ground.request.scratch, ground.request.label
     (ground.overlay / "root").mkdir(parents=True)
-    groups = label if backend.own_groups else None
+    groups = label if backend.groups_of(ground.request) is Groups.BELOW_OURS else None
     config = bundle(ground.request, ground.report, ground.overlay / "root", ground.binds, groups)
     (state / "config.json").write_text(json.dumps(config))
     unified = cgroups.unified_beside_version1() if backend.detach_unified else None
-    program = [backend.program, "--root", str(state / "runtime"), *backend.options]
+    program = [backend.program, "--root", str(state / "runtime"), *backend.options(ground.request)]
     away = 'umount --lazy "$1"; shift; exec "$@"'
     without = ["unshare", "--mount", "sh", "-c", away, "sh", str(unified)] if unified is not None else []
     return CommandLine(
@@ -178,7 +178,7 @@ def of_podman(ground: Ground) -> CommandLine:
 def of_docker(ground: Ground) -> CommandLine:
     state, label = ground.request.scratch, ground.request.label
     tree = look_at(Path("/"))
-    words = docker.run_words(
+    words = docker.container_words(
         ground.request,
         ground.binds,
         image=skeleton_image(HOST, tree, state),
@@ -188,7 +188,7 @@ def of_docker(ground: Ground) -> CommandLine:
     )
     ground.stack.callback(remove, HOST, label)
     return CommandLine(
-        argv=["docker", *words, *ground.report.argv],
+        argv=["docker", "run", "--rm", *words, *ground.report.argv],
         enter=lambda _: ["docker", "exec", label],
         find_pid=lambda: first_process(label),
     )

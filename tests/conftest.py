@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.crun_program import write_crun
 from tests.docker_daemon import docker_daemon
 
 # Interrupted or terminated tests first undo what their fixtures have made. SIGINT is set too, because shells
@@ -49,6 +50,14 @@ def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A daemon that answers, where there can be one."""
     with docker_daemon(tmp_path_factory.mktemp("docker")):
         yield
+
+
+@pytest.fixture
+def crun(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that can write checkpoints is on PATH."""
+    if os.geteuid() == 0:
+        write_crun(directory := tmp_path_factory.mktemp("crun"))
+        monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
 
 
 @pytest.fixture

@@ -117,8 +117,8 @@ class Rig:
 @pytest.fixture(params=PARAMETERS)
 def rig(request: pytest.FixtureRequest, tools: Tools, criu: Criu, tmp_path: Path) -> Iterator[Rig]:
     backend = get_backend(request.param)
-    if backend.name == "docker":
-        request.getfixturevalue("docker")
+    if backend.name in ("docker", "crun"):
+        request.getfixturevalue(backend.name)
         offer_criu(criu)
     answer = checked(request.param, tools)
     if isinstance(answer, Unavailable):

@@ -40,7 +40,7 @@ SIZES = ("4k", "16k")
 """Of file systems that are full at once, and after some files."""
 ALL_BUT_MEMORY = "1m"
 """Of a file system that is full when the memory is copied. Some backends have begun to restore by then."""
-EARLY = {"native", "namespaces", "runc"}
+EARLY = {"native", "namespaces", "runc", "crun"}
 """Backends whose restores begin while the memory is copied."""
 _numbers = count()
 
@@ -65,8 +65,8 @@ every = by(*METHODS)
 @pytest.fixture
 def case(request: pytest.FixtureRequest, criu: Criu, tmp_path: Path) -> Iterator[Case]:
     name, method = request.param
-    if name == "docker":
-        request.getfixturevalue("docker")
+    if name in ("docker", "crun"):
+        request.getfixturevalue(name)
     if (unable := criu.unable.get(method)) is not None:
         pytest.skip(f"{method}: {unable.reason}; {unable.remedy}")
     label = f"nearmetal-test{os.getpid()}-{next(_numbers)}"

@@ -36,14 +36,14 @@ design: {{baseline: tested, mode: plain, margin: 3 %, seed: 1{design}}}
 """
 
 
-CARRIED = {"native": "host", **dict.fromkeys(("lxc", "namespaces", "podman", "runc"), "veth-bridge")}
+CARRIED = {"native": "host", **dict.fromkeys(("crun", "lxc", "namespaces", "podman", "runc"), "veth-bridge")}
 """The attachment with which an instance of a backend moves to another emulated node."""
 LATE = ("lxc",)
 """Backends whose destination is prepared only when the source is gone."""
 
 
 @pytest.fixture
-def criu() -> None:
+def criu(crun: None) -> None:
     if os.geteuid() != 0:
         pytest.skip("a checkpoint needs root")
     found = find_or_build_criu()
@@ -90,7 +90,7 @@ def the_job_went_on(line: dict[str, Any], ranks: int, moves: int) -> None:
         (backend, method)
         for backend in CARRIED
         for method in ("criu", "criu-pageserver")
-        if method == "criu" or backend not in ("lxc", "podman")  # whose commands only write to files
+        if method == "criu" or backend not in ("crun", "lxc", "podman")  # whose commands only write to files
     ],
 )
 def test_a_rank_of_processes_moves_to_another_node_while_its_job_goes_on(
@@ -206,6 +206,7 @@ def test_a_whole_mpi_job_is_restored(
         pytest.param(backend, *mpi.values, id=f"{backend}-{mpi.id}")
         for backend, more in (
             ("native", ()),
+            ("crun", ()),
             ("lxc", ()),
             ("namespaces", NEWER_MPI),
             ("podman", ()),

@@ -168,13 +168,21 @@ def test_a_script_is_run_by_a_program_elsewhere_where_no_file_can_be_executed(
     assert (tmp_path / "freeze.sh").read_text() == "#!/bin/sh\nexit 0\n"
 
 
-@pytest.mark.parametrize(("words", "noted"), [(("swrk", "3"), True), (("swrk", "14"), False)])
-def test_it_notes_the_pid_of_the_one_that_restores(
-    words: tuple[str, ...], noted: bool, tmp_path: Path
-) -> None:
-    made = script(TOOLS, ("sh", "-c", "echo $$"), tmp_path, restores=True)
-    told = subprocess.run([made, *words], capture_output=True, text=True, check=True).stdout
-    assert (read_pid(tmp_path / "criu.pid") == int(told)) is noted
+def test_it_notes_the_pid_of_the_one_that_restores(tmp_path: Path) -> None:
+    made = script(TOOLS, ("sh", "-c", "echo $$"), tmp_path, restores=tmp_path)
+    for words in (("swrk", "14"), ("swrk", "3")):
+        told = subprocess.run([made, *words], capture_output=True, text=True, check=True).stdout
+        assert read_pid(tmp_path / "criu.pid") == int(told)
+
+
+@pytest.mark.parametrize(("words", "waits"), [(("swrk", "3"), True), (("swrk", "14"), False)])
+def test_only_a_restore_waits(words: tuple[str, ...], waits: bool, tmp_path: Path) -> None:
+    os.mkfifo(hold := tmp_path / "hold")
+    made = script(TOOLS, ("true",), tmp_path, hold=hold)
+    with subprocess.Popen([made, *words]) as running:
+        if waits:
+            hold.write_text("\n")
+        assert running.wait(60) == 0
 
 
 def test_mounts_of_the_machine_are_not_those_that_the_instance_made() -> None:

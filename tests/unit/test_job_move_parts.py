@@ -118,7 +118,8 @@ def test_a_rank_is_moved_by_backends_that_take_its_address_along(name: str) -> N
     why = Migrate.unable(RANK, backend)
     carries = isinstance(backend, HoldsConnections) and bool(backend.restored_at)
     assert (why is None) == (carries or isinstance(backend, Migrates))
-    assert why is None or not Migrate.methods(backend)
+    # Docker passes CRIU no options for connections.
+    assert why is None or name == "docker" or not Migrate.methods(backend)
     assert name not in ("native", "lxc", "namespaces", "runc", "qemu") or why is None
 
 

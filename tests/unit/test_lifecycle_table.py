@@ -71,8 +71,8 @@ def test_the_tables_of_the_page_are_what_backends_declare(
         found = rows()
     assert found == rows(), "pytest tests/unit/test_lifecycle_table.py --update-golden"
     known = (
-        "`dmtcp` | `lxc`, `namespaces`, `native`, `podman`, `runc`",
-        "`of: rank` | `libvirt`, `lxc`, `namespaces`, `native`",
-        "`crun`",
+        "`dmtcp` | `crun`, `lxc`, `namespaces`, `native`, `podman`, `runc`",
+        "`of: rank` | `crun`, `libvirt`, `lxc`, `namespaces`, `native`",
+        "`nspawn`",
     )
     assert any(row in found for row in known)

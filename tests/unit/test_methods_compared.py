@@ -42,7 +42,7 @@ workloads:
 design: {baseline: bare, mode: plain, seed: 1}
 """
 EXAMPLE = Path(__file__).parents[2] / "examples" / "migration.yaml"
-BACKENDS = {name: get_backend(name) for name in ("native", "runc", "qemu", "crun")}
+BACKENDS = {name: get_backend(name) for name in ("native", "runc", "qemu", "nspawn")}
 
 
 def study(text: str = TEXT) -> Study:
@@ -231,16 +231,18 @@ def test_weigh_attaches_containers_whose_rank_or_job_moves_to_a_bridge() -> None
 
 
 def test_weigh_without_methods_takes_all_that_each_backend_offers() -> None:
-    made = weigh("native", "crun", "qemu")
+    made = weigh("native", "nspawn", "qemu")
     offered = {name: Migrate.methods(BACKENDS[name]) for name in ("native", "qemu")}
     assert [e.name for e in made.environments] == [
         *(f"native-{m}" for m in offered["native"]),
-        "crun",
+        "nspawn",
         *(f"qemu-{m}" for m in offered["qemu"]),
     ]
     _, said = without_unable(made, BACKENDS)
-    assert set(said) == {"crun"}
-    assert said["crun"].startswith("its instances (crun) cannot be moved while they run: nearmetal does ")
+    assert set(said) == {"nspawn"}
+    assert said["nspawn"].startswith(
+        "its instances (nspawn) cannot be moved while they run: systemd-nspawn has "
+    )
 
 
 def test_auto_is_compared_where_a_method_can_be_chosen_and_only_if_it_is_named() -> None:

@@ -55,9 +55,9 @@ def test_who_cannot_move_an_instance_says_so() -> None:
     assert moved.count_in(DESIGN) == moved.count_in(PLAIN) == MIGRATE.usual == 2
     assert Migrate.unable(moved, Qemu()) is None
     assert (Migrate.unable(moved, Native()) or "").startswith("native has only the methods criu")
-    crun = Migrate.unable(moved, get_backend("crun")) or ""
-    assert crun.startswith("its instances (crun) cannot be moved while they run: nearmetal does ")
-    assert crun.endswith("; use backend runc")
+    nspawn = Migrate.unable(moved, get_backend("nspawn")) or ""
+    assert nspawn.startswith("its instances (nspawn) cannot be moved while they run: systemd-nspawn has ")
+    assert nspawn.endswith("; use backend runc, lxc or namespaces")
     other = Migrate.unable(replace(moved, method=Method.CRIU), Qemu())
     assert other == "qemu has only the methods precopy, offline, postcopy, multifd"
 

@@ -96,7 +96,7 @@ def script(
     *,
     name: str = "criu",
     more: Sequence[str] = (),
-    restores: bool = False,
+    restores: Path | None = None,
     hold: Path | None = None,
 ) -> Path:
     """Write a shell script that runs CRIU, and return its path. Container programs accept only the path of
@@ -108,13 +108,16 @@ def script(
     name: name of the script, which should not exist: replacing a file takes 20 to 30 ms while the file
         system writes memory images.
     more: options that are added after those of the container program.
-    restores: whether the script writes the PID of the restoring CRIU to a file in the directory. It
-        recognizes a restore by the arguments: `restore`, or `swrk 3` from container programs written in Go.
-    hold: FIFO from which the script reads a line before CRIU restores; None for no wait.
+    restores: directory to which the script writes the PID of a restoring CRIU, which is the last that it has
+        run; None for a dump.
+    hold: FIFO from which the script reads a line before CRIU restores; None for no wait. It recognizes a
+        restore by the arguments: `restore`, or `swrk 3` from container programs written in Go, which ask CRIU
+        for its version by another number.
     """
-    first = [f"echo $$ >{shlex.quote(str(directory / CRIU_PID))}"] if restores else []
-    first += [f"read -r line <{shlex.quote(str(hold))} || exit 1"] if hold is not None else []
-    early = f"case $1-$2 in restore-*|swrk-3) {'; '.join(first)};; esac\n" if first else ""
+    early = f"echo $$ >{shlex.quote(str(restores / CRIU_PID))}\n" if restores is not None else ""
+    if hold is not None:
+        waits = f"read -r line <{shlex.quote(str(hold))} || exit 1"
+        early += f"case $1-$2 in restore-*|swrk-3) {waits};; esac\n"
     words = " ".join((shlex.join(argv), '"$@"', *map(shlex.quote, more)))
     return write_script(tools, directory / name, f"#!/bin/sh\n{early}exec {words}\n")
 

@@ -180,7 +180,8 @@ def _checkpointing(
     more: further options of CRIU.
     """
     bound = criu_of.bound_to_tool(tools, request.label, criu.argv)
-    program = criu_of.script(tools, bound, images, more=more, restores="--restore" in words)
+    restores = images if "--restore" in words else None
+    program = criu_of.script(tools, bound, images, more=more, restores=restores)
     path = f"PATH={program.parent}:/usr/sbin:/usr/bin:/sbin:/bin"
     where = ["--checkpoint-dir", str(images), "--verbose"]
     return ["env", path, *_lxc("lxc-checkpoint", state_of(request)), *words, *where]

@@ -4,10 +4,12 @@ foreground by its command `run`, and runs commands inside by `exec`."""
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from ...model.study import Attachment
 from .. import criu as criu_of
 from ..contract import Instance, InstanceRequest, Tools
 from ..criu_connections import connection_options, freezing_options, waiting_options, write_configuration
+from ..criu_images import made
 from ..criu_restoring import EarlyRestore, restorer
 from ..instance import CONTROLLERS, control_groups, require_fitting, require_root
 from ..moving import Criu, Dump, Restore
@@ -60,21 +63,38 @@ NO_DEVICES = ("nosuid", "nodev")
 INERT = (*NO_DEVICES, "noexec")
 
 
-class OciBackend(ProgramBackend):
+class Groups(Enum):
+    """Where the control groups of a container are, and who puts its processes there.
+
+    BELOW_OURS: the runtime, in groups below nearmetal's own.
+    AT_THE_TOP: the runtime, in groups at the top of each hierarchy.
+    AROUND: nearmetal, which starts the runtime in groups below its own. The runtime must not change them.
+    """
+
+    BELOW_OURS = auto()
+    AT_THE_TOP = auto()
+    AROUND = auto()
+
+
+class OciBackend(ProgramBackend, criu_of.RestoresConnections):
     """A backend that uses an OCI runtime. It supports the attachments host, none and loopback, and networks
     built by nearmetal.
 
-    options: options between the name of the program and its command.
-    own_groups: whether the runtime makes the control groups of a container, at the path in the bundle. If
-        False, the runtime is started in groups made by nearmetal, and its options forbid it to change them.
     detach_unified: whether the runtime fails if control groups of both versions are mounted. If so, the
         mount of version 2 is hidden from it.
+    criu_by_path: whether the runtime looks for `criu` in PATH, instead of having an option for its path.
     """
 
-    options: tuple[str, ...] = ()
-    own_groups: bool
     detach_unified = False
+    criu_by_path = False
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
+
+    def groups_of(self, request: InstanceRequest) -> Groups:
+        return Groups.BELOW_OURS
+
+    def options(self, request: InstanceRequest) -> tuple[str, ...]:
+        """Return the options between the name of the runtime and its command."""
+        return ()
 
     @contextmanager
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
@@ -84,6 +104,38 @@ class OciBackend(ProgramBackend):
             argv = [*ready.around, *run_words]
             with running(host, ready.inner, ready.report, argv) as run, end_payload(run):
                 yield program_instance(request, run.pid, run.phases(begin), ready.groups, ready.enter())
+
+    def dump_command(
+        self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
+    ) -> list[str]:
+        state = state_of(request)
+        placed = _placed(self, tools, request, state, instance.cgroups)
+        freezer = cgroups.freezer(instance.pid, request.place)
+        groups = criu_of.external_options(_group_mounts(instance.pid, dump.images))
+        freezing = freezing_options(tools, freezer, state, dump.images)
+        _write_criu_options(tools, request, state, (*freezing, *_masked(), *groups))
+        if (network := own_network_path(request)) is not None:
+            network.unlink()
+            network.symlink_to(f"/proc/{instance.pid}/ns/net")
+            if dump.server is None:
+                # CRIU looks for connections that a firewall tracks in every namespace but its own, which
+                # takes 20 ms of the standstill where the kernel tracks none.
+                criu = replace(criu, argv=("nsenter", f"--net=/proc/{instance.pid}/ns/net", "--", *criu.argv))
+        checkpoint = placed.checkpointing(criu, "checkpoint", dump.images, *criu_of.runtime_options(dump))
+        return [*placed.wrap(), *checkpoint, request.label]
+
+    @contextmanager
+    def restoring(self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
+        with ExitStack() as last, _prepared(self, host, tools, request) as ready, ExitStack() as first:
+            if self.groups_of(request) is Groups.BELOW_OURS:
+                last.callback(_remove_groups, request)
+
+            def instance(pid: int, phases: Mapping[str, float]) -> ProgramInstance:
+                return program_instance(request, pid, phases, ready.groups, ready.enter())
+
+            argv = partial(_restore_argv, criu, ready)
+            # The start of a runtime and its check of CRIU's version take 20 to 50 ms: with lazy pages too.
+            yield EarlyRestore(host, request, argv, instance, first, lazily=True)
 
 
 def bundle(
@@ -182,8 +234,8 @@ class _Placed:
         return [self.tools / "nm-box", "wrap", *self.detached, *self.joined, *more, "--"]
 
     def command(self, *words: str) -> list[str]:
-        backend = self.backend
-        return [backend.program, "--root", str(self.state / "runtime"), *backend.options, *words]
+        backend, state = self.backend, self.state / "runtime"
+        return [backend.program, "--root", str(state), *backend.options(self.request), *words]
 
     def checkpointing(
         self, criu: Criu, command: str, images: Path, *more: str, hold: Path | None = None
@@ -194,10 +246,18 @@ class _Placed:
         """
         where = ["--image-path", str(images), "--work-path", str(images), "--file-locks"]
         where += ["--tcp-established"] if self.request.connections else []
-        bound = criu_of.bound_to_tool(self.tools, self.request.label, criu.argv)
+        name, by_path = f"criu-{command}", self.backend.criu_by_path
         script = criu_of.script(
-            self.tools, bound, images, name=f"criu-{command}", restores=command == "restore", hold=hold
+            self.tools,
+            criu_of.bound_to_tool(self.tools, self.request.label, criu.argv),
+            made(self.state / name) if by_path else images,
+            name="criu" if by_path else name,
+            restores=images if command == "restore" else None,
+            hold=hold,
         )
+        if by_path:
+            path = f"PATH={script.parent}:{os.environ.get('PATH', os.defpath)}"
+            return ["env", path, *self.command(command), *where, *more]
         return [*self.command("--criu", str(script), command), *where, *more]
 
     def enter(self) -> list[str]:
@@ -212,7 +272,9 @@ def _placed(
     backend: OciBackend, tools: Tools, request: InstanceRequest, state: Path, groups: Mapping[str, Path]
 ) -> _Placed:
     unified = cgroups.unified_beside_version1() if backend.detach_unified else None
-    joined = () if backend.own_groups else cgroups.unique(groups)
+    by = backend.groups_of(request)
+    joined = cgroups.unique(groups) if by is Groups.AROUND else ()
+    paths = {Groups.BELOW_OURS: cgroups.path_for_runtime, Groups.AT_THE_TOP: cgroups.path_from_top}
     return _Placed(
         backend=backend,
         tools=tools,
@@ -220,7 +282,7 @@ def _placed(
         state=state,
         detached=() if unified is None else ("--detach", str(unified)),
         joined=tuple(word for group in joined for word in ("--cgroup", str(group))),
-        group_path=cgroups.path_for_runtime(groups, request.place) if backend.own_groups else None,
+        group_path=paths[by](groups, request.place) if by in paths else None,
     )
 
 
@@ -250,7 +312,10 @@ def _prepared(backend: OciBackend, host: Host, tools: Tools, request: InstanceRe
     require_fitting(request)
     binds = all_binds(tools, request)
     with ExitStack() as stack:
-        groups = stack.enter_context(control_groups(request, CONTROLLERS))
+        at_the_top = backend.groups_of(request) is Groups.AT_THE_TOP
+        groups = stack.enter_context(control_groups(request, CONTROLLERS, from_top=at_the_top))
+        if at_the_top:  # also those in hierarchies where nearmetal makes none
+            stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(request.place)))
         # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
         state = stack.enter_context(runtime.scratch_directory(state_of(request).name))
         inner = replace(request, scratch=state)
@@ -315,42 +380,6 @@ def _unmasked(state: Path) -> tuple[str, ...]:
     return ("--external", f"mnt[{_MASKED}]:{empty}")
 
 
-class CheckpointingOciBackend(OciBackend, criu_of.RestoresConnections):
-    """A backend that uses an OCI runtime with the commands checkpoint and restore."""
-
-    def dump_command(
-        self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
-    ) -> list[str]:
-        state = state_of(request)
-        placed = _placed(self, tools, request, state, instance.cgroups)
-        freezer = cgroups.freezer(instance.pid, request.place)
-        groups = criu_of.external_options(_group_mounts(instance.pid, dump.images))
-        freezing = freezing_options(tools, freezer, state, dump.images)
-        _write_criu_options(tools, request, state, (*freezing, *_masked(), *groups))
-        if (network := own_network_path(request)) is not None:
-            network.unlink()
-            network.symlink_to(f"/proc/{instance.pid}/ns/net")
-            if dump.server is None:
-                # CRIU looks for connections that a firewall tracks in every namespace but its own, which
-                # takes 20 ms of the standstill where the kernel tracks none.
-                criu = replace(criu, argv=("nsenter", f"--net=/proc/{instance.pid}/ns/net", "--", *criu.argv))
-        checkpoint = placed.checkpointing(criu, "checkpoint", dump.images, *criu_of.runtime_options(dump))
-        return [*placed.wrap(), *checkpoint, request.label]
-
-    @contextmanager
-    def restoring(self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:
-        with ExitStack() as last, _prepared(self, host, tools, request) as ready, ExitStack() as first:
-            if self.own_groups:
-                last.callback(_remove_groups, request)
-
-            def instance(pid: int, phases: Mapping[str, float]) -> ProgramInstance:
-                return program_instance(request, pid, phases, ready.groups, ready.enter())
-
-            argv = partial(_restore_argv, criu, ready)
-            # The start of a runtime and its check of CRIU's version take 20 to 50 ms: with lazy pages too.
-            yield EarlyRestore(host, request, argv, instance, first, lazily=True)
-
-
 def _restore_argv(criu: Criu, ready: _Prepared, images: Path, hold: Path | None) -> list[str]:
     placed, state = ready.placed, ready.inner.scratch
     request = placed.request
@@ -360,8 +389,10 @@ def _restore_argv(criu: Criu, ready: _Prepared, images: Path, hold: Path | None)
     more = ["--bundle", str(state), "--pid-file", str(images / criu_of.PID_FILE)]
     if request.lazy:
         more.append("--lazy-pages")
+    # runc puts CRIU into the groups of the container; another runtime leaves it in its own.
+    joined = {} if placed.backend.groups_of(request) is Groups.BELOW_OURS else ready.groups
     return [
-        *restorer(placed.tools, request, {}),
+        *restorer(placed.tools, request, joined),
         *ready.around,
         *placed.checkpointing(criu, "restore", images, *more, hold=None if waits else hold),
         request.label,

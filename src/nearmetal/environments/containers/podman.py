@@ -249,9 +249,7 @@ class Store:
         """
         self._criu.mkdir(exist_ok=True)
         bound = criu_of.bound_to_tool(tools, request.label, criu.argv)
-        criu_of.script(tools, bound, self._criu, restores=restored is not None)
-        if restored is not None:
-            (self._criu / criu_of.CRIU_PID).symlink_to(restored / criu_of.CRIU_PID)
+        criu_of.script(tools, bound, self._criu, restores=restored)
         options = (*connection_options(tools, request, self.directory), criu_of.NO_GROUPS, *more)
         write_configuration(options, self.criu_options)
 

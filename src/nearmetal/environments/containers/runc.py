@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from ..contract import Unavailable
-from .oci import CheckpointingOciBackend, OciBackend
+from ...host import Host
+from ...lifecycle import Method
+from ...model.study import Environment
+from ..contract import InstanceRequest, Unavailable
+from ..instance import VERSION_TIMEOUT
+from .oci import Groups, OciBackend
 
 
-class Runc(CheckpointingOciBackend):
+class Runc(OciBackend):
     """Backend runc. runc makes the control groups of a container: at the paths of the groups that nearmetal
     has made for the instance, and below nearmetal's own group in all other hierarchies."""
 
     name = program = "runc"
     remedy = "apt-get install runc"
-    own_groups = True
 
 
 class Crun(OciBackend):
@@ -20,16 +23,29 @@ class Crun(OciBackend):
 
     crun takes the path of a control group as relative to the top of each hierarchy, so a container could
     leave the group to which a batch system has restricted nearmetal. Therefore crun makes no groups: its
-    processes are put in groups made by nearmetal. crun also does not work if control groups of both versions
-    are mounted.
+    processes are put in groups made by nearmetal. Only a container that can be checkpointed has groups at the
+    top, since crun freezes it by them. crun also does not work if control groups of both versions are
+    mounted. Of CRIU's methods, it supports only the plain dump here.
     """
 
     name = program = "crun"
     remedy = "apt-get install crun"
-    immovable = Unavailable(
-        reason="nearmetal does not use checkpoints of crun, which Debian 12 builds without CRIU",
-        remedy="backend runc",
-    )
-    options = ("--cgroup-manager=disabled",)
-    own_groups = False
+    checkpoints_by = (Method.CRIU,)
     detach_unified = True
+    criu_by_path = True
+
+    def groups_of(self, request: InstanceRequest) -> Groups:
+        return Groups.AROUND if request.layer is None else Groups.AT_THE_TOP
+
+    def options(self, request: InstanceRequest) -> tuple[str, ...]:
+        manager = "disabled" if self.groups_of(request) is Groups.AROUND else "cgroupfs"
+        return (f"--cgroup-manager={manager}",)
+
+    def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
+        answer = host.run([self.program, "--version"], timeout=VERSION_TIMEOUT)
+        if "+CRIU" not in answer.stdout.split():
+            return Unavailable(
+                reason="this crun is built without CRIU, as in Debian 12",
+                remedy="a crun whose --version lists +CRIU, or backend runc",
+            )
+        return super().refuses_checkpoint(host, environment)

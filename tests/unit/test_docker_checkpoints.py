@@ -1,0 +1,92 @@
+"""Checkpoints of Docker and crun without a daemon or a container: who refuses, and which files are used."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.test_environments_oci import BINDS, request
+
+from nearmetal.environments.containers import docker_checkpoints
+from nearmetal.environments.containers.docker import container_words
+from nearmetal.environments.containers.docker_checkpoints import checkpoints_unavailable, hand_over
+from nearmetal.environments.containers.docker_image import Tree, overlays
+from nearmetal.environments.registry import get_backend
+from nearmetal.errors import RunError
+from nearmetal.host import LocalHost
+from nearmetal.model.study import Environment
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, directory: Path, name: str, says: str) -> None:
+    """Put a program on PATH that says a line, and let no answer of an earlier daemon count."""
+    (program := directory / name).write_text(f"#!/bin/sh\necho '{says}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{directory}/socket")
+
+
+def test_a_daemon_that_is_not_experimental_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    offer(monkeypatch, tmp_path, "docker", "false")
+    refused = checkpoints_unavailable(LocalHost())
+    assert refused is not None and "experimental" in refused.reason and "daemon.json" in refused.remedy
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_containerd_that_does_not_find_criu_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: bool
+) -> None:
+    offer(monkeypatch, tmp_path, "docker", "true")
+    monkeypatch.setattr(docker_checkpoints, "named", {"containerd": [41, 42]}.__getitem__)
+    environ = {41: [], 42: [b"A=b", f"PATH={tmp_path}/programs".encode(), b""]}
+    monkeypatch.setattr(docker_checkpoints, "_words", lambda pid, file: environ[pid])
+    (programs := tmp_path / "programs").mkdir()
+    if there:
+        offer(monkeypatch, programs, "criu", "")
+    refused = checkpoints_unavailable(LocalHost())
+    assert (refused is None) == there
+    assert refused is None or f"{tmp_path}/programs" in refused.reason
+
+
+def test_a_crun_without_criu_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    offer(monkeypatch, tmp_path, "crun", "+SYSTEMD +YAJL")
+    environment = Environment(name="e", backend="crun", placements=())
+    backend: Any = get_backend("crun")
+    refused = backend.refuses_checkpoint(LocalHost(), environment)
+    assert "without CRIU" in refused.reason and "runc" in refused.remedy
+
+
+def test_a_container_that_can_be_checkpointed_has_its_own_shared_memory(tmp_path: Path) -> None:
+    common: dict[str, Any] = {"image": "i", "mounts": [], "seat": None, "groups": None}
+    plain = container_words(request(), BINDS, **common)
+    assert plain[plain.index("--ipc") + 1] == "private" and "--shm-size" in plain
+    kept = container_words(replace(request(), layer=tmp_path), BINDS, **common)
+    assert kept[kept.index("--ipc") + 1] == "none" and "--shm-size" not in kept
+    assert any(word.startswith("/dev/shm:") for word in kept)
+
+
+def test_the_layer_of_a_source_is_kept(tmp_path: Path) -> None:
+    """Its copy is there before the destination is made, if that is prepared late."""
+    (tree := tmp_path / "tree" / "etc").mkdir(parents=True)
+    (written := tmp_path / "layer/upper/etc/written").parent.mkdir(parents=True)
+    written.touch()
+    found = Tree(root=tree.parent, links={}, directories={"etc": 0o755}, full=("etc",))
+    (_, mount) = overlays(found, tmp_path / "layer")
+    assert f"upperdir={written.parent}" in mount and written.exists()
+
+
+def test_the_files_of_a_checkpoint_are_handed_over(tmp_path: Path) -> None:
+    (images := tmp_path / "images").mkdir()
+    (images / "pages-1.img").write_bytes(b"memory")
+    (images / "directory").mkdir()
+    (tmp_path / "container").mkdir()
+    hand_over(images, files := tmp_path / "container" / "checkpoints" / "name")
+    assert [file.name for file in files.iterdir()] == ["pages-1.img"]
+    assert (files / "pages-1.img").read_bytes() == b"memory"
+    assert files.parent.stat().st_mode & 0o777 == 0o700
+    with pytest.raises(RunError, match="not restored: No such file or directory"):
+        hand_over(images, tmp_path / "gone" / "checkpoints" / "name")
