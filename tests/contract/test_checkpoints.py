@@ -97,7 +97,8 @@ class Rig:
         )
         with holding(instance.pid) as held:
             output = self.images.parent / "dump.err"
-            start_dump(HOST, self.tools, instance, argv, self.images, output).finish()
+            why_stuck = self.backend.watch_dump(instance, self.images)
+            start_dump(HOST, self.tools, instance, argv, self.images, output, why_stuck).finish()
             assert await_ends(held, 600) == 0
 
     def read(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from nearmetal.environments.criu import (
     dump_argv,
     external_mounts,
     script,
+    why_dump_is_stuck,
 )
 from nearmetal.environments.criu_images import (
     DumpStatistics,
@@ -300,7 +302,8 @@ def test_a_dump_is_not_waited_for_if_its_instance_was_killed(
         process = LocalHost().start(["sleep", "600"], stdout=output, stderr=output)
         begin = time.monotonic()
         with pytest.raises(RunError, match="no checkpoint") as raised:
-            RunningDump(process, pid, tmp_path, output).finish(seconds)
+            why_stuck = partial(why_dump_is_stuck, pid, tmp_path)
+            RunningDump(process, tmp_path, output, why_stuck).finish(seconds)
         assert ("the first process of the instance has ended" in raised.value.what) == (seconds == 60.0)
         assert time.monotonic() - begin < 50.0 and process.poll() is not None
     killed.wait()
@@ -318,7 +321,9 @@ def test_a_dump_is_not_waited_for_if_its_criu_was_killed(
         process = LocalHost().start(["sh", "-c", words], stdout=output, stderr=output)
         begin = time.monotonic()
         with pytest.raises(RunError, match="no checkpoint") as raised:
-            RunningDump(process, os.getpid(), tmp_path / "images", output).finish(seconds)
+            images = tmp_path / "images"
+            why_stuck = partial(why_dump_is_stuck, os.getpid(), images)
+            RunningDump(process, images, output, why_stuck).finish(seconds)
         assert ("CRIU has ended" in raised.value.what) == (seconds == 60.0)
         assert time.monotonic() - begin < 50.0 and process.poll() is not None
 

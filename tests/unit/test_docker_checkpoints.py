@@ -52,12 +52,40 @@ def test_containerd_that_does_not_find_criu_is_refused(
     assert refused is None or f"{tmp_path}/programs" in refused.reason
 
 
-def test_a_crun_without_criu_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    offer(monkeypatch, tmp_path, "crun", "+SYSTEMD +YAJL")
+@pytest.mark.parametrize(
+    ("says", "reason"),
+    [
+        ("crun version 1.28 +SYSTEMD +YAJL", "this crun is built without CRIU, as in Debian 12"),
+        ("crun version 1.9.2 +CRIU +YAJL", "this crun gives CRIU no further options"),
+    ],
+)
+def test_a_crun_that_cannot_write_checkpoints_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str, reason: str
+) -> None:
+    offer(monkeypatch, tmp_path, "crun", says)
     environment = Environment(name="e", backend="crun", placements=())
     backend: Any = get_backend("crun")
     refused = backend.refuses_checkpoint(LocalHost(), environment)
-    assert "without CRIU" in refused.reason and "runc" in refused.remedy
+    assert refused.reason == reason and "backend runc" in refused.remedy
+
+
+@pytest.mark.parametrize("dumps", [True, False])
+def test_a_dump_by_docker_is_stuck_if_runc_goes_on_without_the_first_process(
+    monkeypatch: pytest.MonkeyPatch, dumps: bool
+) -> None:
+    """Later the daemon copies the files."""
+    identity = "5b" * 32
+    files = {
+        (1, "cgroup"): f"4:memory:/nearmetal-x/{identity}\n",
+        (7, "cmdline"): f"runc\0checkpoint\0{identity}\0" if dumps else f"runc\0delete\0{identity}\0",
+    }
+    monkeypatch.setattr(docker_checkpoints, "_words", lambda *key: files[key].encode().split(b"\0"))
+    monkeypatch.setattr(docker_checkpoints, "named", {"runc": [7]}.__getitem__)
+    why_stuck = docker_checkpoints.watch_dump(1)
+    monkeypatch.setattr(docker_checkpoints, "ends", lambda pid: pid != 1)
+    assert why_stuck(3) == ""
+    monkeypatch.setattr(docker_checkpoints, "ends", lambda pid: pid == 1)
+    assert (why_stuck(3) != "") == dumps
 
 
 def test_a_container_that_can_be_checkpointed_has_its_own_shared_memory(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def has_content(log: Path) -> bool:
     return log.exists() and log.stat().st_size > 0
 
 
-def _why_dump_is_stuck(pid: int, images: Path, program: int) -> str:
+def why_dump_is_stuck(pid: int, images: Path, program: int) -> str:
     """Return why the dump of an instance will hang forever; '' if no reason is found.
 
     CRIU waits forever for a first process that was killed while CRIU traced it: the process first waits for
@@ -214,12 +214,12 @@ class RunningDump:
     images: directory of these files.
     """
 
-    def __init__(self, process: Process, pid: int, images: Path, output: Path) -> None:
-        """pid: PID of the first process of the instance.
-        output: file with the output of the process.
+    def __init__(self, process: Process, images: Path, output: Path, why_stuck: Callable[[int], str]) -> None:
+        """output: file with the output of the process.
+        why_stuck: as in start_dump().
         """
         self.process, self.images, self._output = process, images, output
-        self._stuck = ConfirmedFinding(partial(_why_dump_is_stuck, pid, images, process.pid))
+        self._stuck = ConfirmedFinding(partial(why_stuck, process.pid))
 
     def runs(self) -> bool:
         """Return whether the process runs. It is killed if the dump would hang forever."""
@@ -237,17 +237,24 @@ class RunningDump:
         status, log = self.process.poll(), self.images / DUMP_LOG
         if status != 0:
             self.process.kill()
-            why = self._stuck.found or first_error(log) or log_failure("criu", status, self._output)
+            why = self._stuck.found or first_error(log) or log_failure("the dump", status, self._output)
             raise RunError(f"no checkpoint: {why}", where=str(log))
 
 
 def start_dump(
-    host: Host, tools: Tools, instance: Instance, argv: Sequence[str], images: Path, output: Path
+    host: Host,
+    tools: Tools,
+    instance: Instance,
+    argv: Sequence[str],
+    images: Path,
+    output: Path,
+    why_stuck: Callable[[int], str],
 ) -> RunningDump:
     """Start a dump of an instance, and return at once. The caller must end its process.
 
     argv: command line from Checkpoints.dump_command(), which writes to the directory `images`.
     output: file for the output of the process.
+    why_stuck: from Checkpoints.watch_dump().
     """
     process = host.start(
         bound_to_tool(tools, instance.label, argv),
@@ -256,7 +263,7 @@ def start_dump(
         env={processes.LABEL_VARIABLE: instance.label},
         cwd=Path("/"),
     )
-    return RunningDump(process, instance.pid, images, output)
+    return RunningDump(process, images, output, why_stuck)
 
 
 def write_rounds(directory: Callable[[int], Path], write: Callable[[Dump], None]) -> tuple[Path, list[int]]:
@@ -379,7 +386,7 @@ def lazy_dump(
         lambda ready: bound_to_tool(tools, instance.label, argv(ready)),
         images / DUMP_LOG,
         "no checkpoint",
-        partial(_why_dump_is_stuck, instance.pid, images),
+        partial(why_dump_is_stuck, instance.pid, images),
     )
 
 
@@ -399,6 +406,10 @@ class RestoresByCriu:
         words = instance.command(argv)
         words.insert(words.index("--by-init") + 1, "--detached")
         return words
+
+    def watch_dump(self, instance: Instance, images: Path) -> Callable[[int], str]:
+        """See moving.Checkpoints."""
+        return partial(why_dump_is_stuck, instance.pid, images)
 
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
         """See moving.Checkpoints. CRIU resumes the processes by itself after a failed dump. If a container

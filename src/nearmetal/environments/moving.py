@@ -118,6 +118,13 @@ class Checkpoints(Protocol):
         Raises RunError if the instance has ended.
         """
 
+    def watch_dump(self, instance: Instance, images: Path) -> Callable[[int], str]:
+        """Return a function that says why a dump of a running instance will hang forever; '' if it may
+        succeed. The function is called with the PID of the program that dumps.
+
+        images: directory of the images.
+        """
+
     def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
         """Resume an instance whose dump was interrupted. Harmless if the instance runs."""
 

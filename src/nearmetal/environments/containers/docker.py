@@ -6,7 +6,7 @@ tree is copied into Docker's store, and all backends run the same files."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,6 +44,7 @@ from .docker_checkpoints import (
     dump_words,
     hand_over,
     restore_words,
+    watch_dump,
 )
 from .docker_daemon import COMMAND_TIMEOUT, cgroup_driver, container, remove, socket_is_there
 from .docker_image import FRESH, look_at, overlays, skeleton_image
@@ -96,6 +97,9 @@ class Docker(ProgramBackend, criu_of.RestoresByCriu):
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
     ) -> list[str]:
         return dump_words(request.place, dump.images)
+
+    def watch_dump(self, instance: Instance, images: Path) -> Callable[[int], str]:
+        return watch_dump(instance.pid)
 
     @contextmanager
     def restoring(self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:

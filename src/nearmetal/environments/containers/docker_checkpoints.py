@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from ...errors import RunError
 from ...host import Host
 from ...host.mounts import own_mounts
 from ...host.namespaces import detach
-from ...host.processes.labelled import family, named, stat_fields
+from ...host.processes.labelled import ends, family, named, stat_fields
 from ..contract import Unavailable
 from ..criu_images import made
 from .docker_daemon import COMMAND_TIMEOUT, fact, remove
@@ -62,7 +63,8 @@ def _search_path(pid: int) -> str | None:
 
 
 def _words(pid: int, file: str) -> list[bytes]:
-    """Return the words in /proc/<pid>/environ or cmdline; empty if the process has ended."""
+    """Return the words in a file of /proc/<pid>, such as environ or cmdline; empty if the process has
+    ended."""
     try:
         return Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")
     except OSError:
@@ -72,6 +74,26 @@ def _words(pid: int, file: str) -> list[bytes]:
 def dump_words(name: str, images: Path) -> list[str]:
     """Return the command line that writes a running container to a directory, and ends the container."""
     return ["sh", "-c", _DUMP, "sh", str(images), name, NAME]
+
+
+def watch_dump(pid: int) -> Callable[[int], str]:
+    """See moving.Checkpoints. CRIU waits forever for a first process that was killed while CRIU traced it. It
+    also ends this process itself, but ends soon then, while the daemon copies the files.
+
+    pid: PID of the first process of the container.
+    """
+    identity = _identity(pid)
+    return lambda _: (
+        "the first process of the instance has ended" if ends(pid) and _runc("checkpoint", identity) else ""
+    )
+
+
+def _identity(pid: int) -> str:
+    """Return the ID of the container of a process, which is in the path of its control groups; '' if the
+    process has ended."""
+    groups = b"".join(_words(pid, "cgroup")).decode(errors="replace")
+    found = re.search(r"[0-9a-f]{64}", groups)
+    return found[0] if found else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +141,13 @@ def created(host: Host, name: str, words: Sequence[str]) -> Iterator[Created]:
 def _stuck(identity: str) -> list[int]:
     """Return the PIDs of each runc that restores a container, and waits forever for a CRIU that was killed.
     It does not notice the end of CRIU, its child, as long as processes live that CRIU has created."""
-    restoring = [
-        pid for pid in named("runc") if {b"restore", identity.encode()} <= set(_words(pid, "cmdline"))
-    ]
-    return [pid for pid in restoring if any(map(_unreaped, family(pid)))]
+    return [pid for pid in _runc("restore", identity) if any(map(_unreaped, family(pid)))]
+
+
+def _runc(command: str, identity: str) -> list[int]:
+    """Return the PIDs of each runc that runs a command for a container."""
+    wanted = {command.encode(), identity.encode()}
+    return [pid for pid in named("runc") if wanted <= set(_words(pid, "cmdline"))]
 
 
 def _unmount(identity: str) -> None:

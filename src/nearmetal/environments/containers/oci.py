@@ -83,10 +83,13 @@ class OciBackend(ProgramBackend, criu_of.RestoresConnections):
     detach_unified: whether the runtime fails if control groups of both versions are mounted. If so, the
         mount of version 2 is hidden from it.
     criu_by_path: whether the runtime looks for `criu` in PATH, instead of having an option for its path.
+    kept: options of its command `run` by which it does not delete its record of a container when that has
+        ended. Otherwise it would interfere with its command `checkpoint`, which deletes the record.
     """
 
     detach_unified = False
     criu_by_path = False
+    kept: tuple[str, ...] = ()
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
 
     def groups_of(self, request: InstanceRequest) -> Groups:
@@ -100,7 +103,10 @@ class OciBackend(ProgramBackend, criu_of.RestoresConnections):
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
         begin = time.monotonic_ns()
         with _prepared(self, host, tools, request) as ready:
-            run_words = ready.placed.command("run", "--bundle", str(ready.inner.scratch), request.label)
+            kept = self.kept if request.layer is not None else ()
+            run_words = ready.placed.command(
+                "run", *kept, "--bundle", str(ready.inner.scratch), request.label
+            )
             argv = [*ready.around, *run_words]
             with running(host, ready.inner, ready.report, argv) as run, end_payload(run):
                 yield program_instance(request, run.pid, run.phases(begin), ready.groups, ready.enter())

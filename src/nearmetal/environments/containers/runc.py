@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ...host import Host
 from ...lifecycle import Method
 from ...model.study import Environment
@@ -16,6 +18,10 @@ class Runc(OciBackend):
 
     name = program = "runc"
     remedy = "apt-get install runc"
+
+
+_LEAST = (1, 26)
+"""First version of crun that gives CRIU the options that an annotation names."""
 
 
 class Crun(OciBackend):
@@ -33,6 +39,7 @@ class Crun(OciBackend):
     checkpoints_by = (Method.CRIU,)
     detach_unified = True
     criu_by_path = True
+    kept = ("--keep",)
 
     def groups_of(self, request: InstanceRequest) -> Groups:
         return Groups.AROUND if request.layer is None else Groups.AT_THE_TOP
@@ -42,10 +49,11 @@ class Crun(OciBackend):
         return (f"--cgroup-manager={manager}",)
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
-        answer = host.run([self.program, "--version"], timeout=VERSION_TIMEOUT)
-        if "+CRIU" not in answer.stdout.split():
-            return Unavailable(
-                reason="this crun is built without CRIU, as in Debian 12",
-                remedy="a crun whose --version lists +CRIU, or backend runc",
-            )
+        said = host.run([self.program, "--version"], timeout=VERSION_TIMEOUT).stdout
+        remedy = "crun 1.26 or later whose --version lists +CRIU, or backend runc"
+        if "+CRIU" not in said.split():
+            return Unavailable(reason="this crun is built without CRIU, as in Debian 12", remedy=remedy)
+        number = re.search(r"(\d+)\.(\d+)", said)
+        if number is None or tuple(map(int, number.groups())) < _LEAST:
+            return Unavailable(reason="this crun gives CRIU no further options", remedy=remedy)
         return super().refuses_checkpoint(host, environment)

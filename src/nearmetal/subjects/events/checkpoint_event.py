@@ -279,8 +279,9 @@ class _EventRun:
     def _start_dump(self, dump: Dump) -> criu_of.RunningDump:
         e = self._event
         argv = self._backend.dump_command(e.tools, e.criu, self._source, self._instance, dump)
+        why_stuck = self._backend.watch_dump(self._instance, dump.images)
         started = criu_of.start_dump(
-            e.host, e.tools, self._instance, argv, dump.images, e.layers / "dump.err"
+            e.host, e.tools, self._instance, argv, dump.images, e.layers / "dump.err", why_stuck
         )
         self._here.callback(started.process.kill)
         return started
