@@ -399,6 +399,7 @@ class RestoresByCriu:
     writes_after_end = False
     has_statistics = True
     costs: Costs = CONTAINER_COSTS
+    passes = 2.0
     restored_at: frozenset[Attachment] = frozenset()
 
     def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:

@@ -89,6 +89,7 @@ class Checkpoints(Protocol):
     writes_after_end: whether a dump may write files after it has ended the processes of the instance.
     has_statistics: whether a dump writes CRIU's statistics to a file beside the images.
     costs: time constants of these methods, for the prediction.
+    passes: how often the memory is copied: twice if it is written to files and read back.
     """
 
     checkpoints_by: tuple[Method, ...]
@@ -96,6 +97,7 @@ class Checkpoints(Protocol):
     writes_after_end: bool
     has_statistics: bool
     costs: Costs
+    passes: float
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         """Return why no instance of an environment can be checkpointed; None if it can."""

@@ -38,6 +38,8 @@ from ..program import (
     shared_memory_size,
 )
 from .docker_checkpoints import (
+    COSTS,
+    PASSES,
     Created,
     checkpoints_unavailable,
     created,
@@ -67,6 +69,8 @@ class Docker(ProgramBackend, criu_of.RestoresByCriu):
     checkpoints_by = (Method.CRIU,)
     writes_after_end = True
     has_statistics = False
+    costs = COSTS
+    passes = PASSES
 
     def _version(self, host: Host) -> str | Unavailable:
         """Return the version of the daemon, which may differ from the client's, or that none answers."""

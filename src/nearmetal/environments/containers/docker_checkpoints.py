@@ -22,10 +22,16 @@ from ...host import Host
 from ...host.mounts import own_mounts
 from ...host.namespaces import detach
 from ...host.processes.labelled import ends, family, named, stat_fields
+from ...lifecycle import Costs, Estimate
 from ..contract import Unavailable
 from ..criu_images import made
 from .docker_daemon import COMMAND_TIMEOUT, fact, remove
 
+COSTS = Costs(fixed=Estimate(0.3, 0.9, 4.5), setup=Estimate(0.0, 0.1, 0.5))
+"""Costs of a container of Docker, apart from memory."""
+PASSES = 7.0
+"""How often the memory is copied: CRIU writes files, which go to containerd's store and from there to the
+images, then to the destination, to the store again and from there to CRIU, which reads them."""
 NAME = "nearmetal"
 """Name of every checkpoint. A container has one at most."""
 _DUMP = 'docker checkpoint create --checkpoint-dir "$1" "$2" "$3" && mv "$1/$3"/* "$1" && rmdir "$1/$3"'

@@ -39,8 +39,6 @@ from .verified import Restored
 
 MOVE_KIND = "between two seats"
 """Kind of the moves of a trial (lifecycle.PastMove): only past moves of one kind correct a prediction."""
-_PASSES = 2.0
-"""How often the memory of processes is copied: to the files, and back into memory (measured_bandwidth())."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +172,7 @@ class ProcessMethodChooser:
             float(own_memory(processes)),
             dirtying(sample_pages(processes)) if depends_on_dirtying(able) else None,
             costs,
-            measured_bandwidth(speed, _PASSES),
+            measured_bandwidth(speed, self.backend.passes),
             bound=self.limit,
             read_speed=measured_bandwidth(speed, 1.0),
         )
