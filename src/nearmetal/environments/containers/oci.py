@@ -83,13 +83,10 @@ class OciBackend(ProgramBackend, criu_of.RestoresConnections):
     detach_unified: whether the runtime fails if control groups of both versions are mounted. If so, the
         mount of version 2 is hidden from it.
     criu_by_path: whether the runtime looks for `criu` in PATH, instead of having an option for its path.
-    kept: options of its command `run` by which it does not delete its record of a container when that has
-        ended. Otherwise it would interfere with its command `checkpoint`, which deletes the record.
     """
 
     detach_unified = False
     criu_by_path = False
-    kept: tuple[str, ...] = ()
     capabilities = Capabilities(own=OWN_ALL, attachments=CONTAINER_ATTACHMENTS)
 
     def groups_of(self, request: InstanceRequest) -> Groups:
@@ -99,14 +96,16 @@ class OciBackend(ProgramBackend, criu_of.RestoresConnections):
         """Return the options between the name of the runtime and its command."""
         return ()
 
+    def run_options(self, host: Host, request: InstanceRequest) -> tuple[str, ...]:
+        """Return further options of the command `run`."""
+        return ()
+
     @contextmanager
     def start(self, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[ProgramInstance]:
         begin = time.monotonic_ns()
         with _prepared(self, host, tools, request) as ready:
-            kept = self.kept if request.layer is not None else ()
-            run_words = ready.placed.command(
-                "run", *kept, "--bundle", str(ready.inner.scratch), request.label
-            )
+            where = ("--bundle", str(ready.inner.scratch))
+            run_words = ready.placed.command("run", *self.run_options(host, request), *where, request.label)
             argv = [*ready.around, *run_words]
             with running(host, ready.inner, ready.report, argv) as run, end_payload(run):
                 yield program_instance(request, run.pid, run.phases(begin), ready.groups, ready.enter())

@@ -39,7 +39,6 @@ class Crun(OciBackend):
     checkpoints_by = (Method.CRIU,)
     detach_unified = True
     criu_by_path = True
-    kept = ("--keep",)
 
     def groups_of(self, request: InstanceRequest) -> Groups:
         return Groups.AROUND if request.layer is None else Groups.AT_THE_TOP
@@ -48,7 +47,16 @@ class Crun(OciBackend):
         manager = "disabled" if self.groups_of(request) is Groups.AROUND else "cgroupfs"
         return (f"--cgroup-manager={manager}",)
 
+    def run_options(self, host: Host, request: InstanceRequest) -> tuple[str, ...]:
+        # Without this option, crun deletes its record of a container when that has ended. It would interfere
+        # with its command `checkpoint`, which deletes the record as well.
+        return ("--keep",) if request.layer is not None and self._unable(host) is None else ()
+
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
+        return self._unable(host) or super().refuses_checkpoint(host, environment)
+
+    def _unable(self, host: Host) -> Unavailable | None:
+        """Return why the installed crun cannot write checkpoints; None if it can."""
         said = host.run([self.program, "--version"], timeout=VERSION_TIMEOUT).stdout
         remedy = "crun 1.26 or later whose --version lists +CRIU, or backend runc"
         if "+CRIU" not in said.split():
@@ -56,4 +64,4 @@ class Crun(OciBackend):
         number = re.search(r"(\d+)\.(\d+)", said)
         if number is None or tuple(map(int, number.groups())) < _LEAST:
             return Unavailable(reason="this crun gives CRIU no further options", remedy=remedy)
-        return super().refuses_checkpoint(host, environment)
+        return None
