@@ -1,4 +1,4 @@
-"""A Docker daemon of the tests' own, with everything it keeps in one directory, where none runs."""
+"""A Docker daemon of the tests, with everything it keeps in one directory, where none makes checkpoints."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def offer_criu(criu: Criu) -> None:
 
 
 def answers() -> bool:
-    version = ["docker", "version", "--format", "{{.Server.Version}}"]
-    return subprocess.run(version, capture_output=True, check=False, timeout=600).returncode == 0
+    """Whether a daemon answers that makes checkpoints."""
+    asked = ["docker", "version", "--format", "{{.Server.Experimental}}"]
+    return subprocess.run(asked, capture_output=True, check=False, timeout=600).stdout.strip() == b"true"
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from tests.docker_daemon import offer_criu
 
 from nearmetal.environments import Checkpoints, Criu, InstanceRequest, Tools, Unavailable
@@ -38,6 +39,16 @@ def checkpointing_backends() -> dict[str, tuple[Method, ...]]:
     """The backends that offer checkpoints, with their methods."""
     backends = {name: get_backend(name) for name in backend_names()}
     return {name: b.checkpoints_by for name, b in backends.items() if isinstance(b, Checkpoints)}
+
+
+def require_checkpoints(name: str) -> None:
+    """Skip the test if the instances of a backend cannot be checkpointed here."""
+    backend = get_backend(name)
+    assert isinstance(backend, Checkpoints)
+    alone = Attachment.NONE if "net" in backend.capabilities.own else Attachment.HOST
+    refused = backend.refuses_checkpoint(HOST, Environment(name=name, backend=name, attachment=alone))
+    if refused is not None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{refused.reason}; {refused.remedy}")
 
 
 def find_or_build_criu() -> Criu | Unavailable:

@@ -16,12 +16,14 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.docker_daemon import offer_criu
 from tests.patience import until
 from tests.system.checkpoint_case import (
     HOST,
     METHODS,
     Case,
     checkpointing_backends,
+    require_checkpoints,
 )
 
 from nearmetal.environments import Criu
@@ -67,8 +69,10 @@ def case(request: pytest.FixtureRequest, criu: Criu, tmp_path: Path) -> Iterator
     name, method = request.param
     if name in ("docker", "crun"):
         request.getfixturevalue(name)
+        offer_criu(criu)
     if (unable := criu.unable.get(method)) is not None:
         pytest.skip(f"{method}: {unable.reason}; {unable.remedy}")
+    require_checkpoints(name)
     label = f"nearmetal-test{os.getpid()}-{next(_numbers)}"
     with scratch_directory(f"{label}-images") as root:
         made = Case(name=name, method=method, criu=criu, label=label, directory=tmp_path, root=root)

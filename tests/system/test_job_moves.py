@@ -43,7 +43,9 @@ LATE = ("lxc",)
 
 
 @pytest.fixture
-def criu(crun: None) -> None:
+def criu(request: pytest.FixtureRequest) -> None:
+    if request.node.callspec.params.get("backend") == "crun":
+        request.getfixturevalue("crun")
     if os.geteuid() != 0:
         pytest.skip("a checkpoint needs root")
     found = find_or_build_criu()

@@ -25,10 +25,13 @@ def _no_dmtcp(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_backend_that_can_move_has_a_line_with_its_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     criu = Criu(argv=("/criu",), version="4.2", unable={Method.CRIU_LAZY: LACK})
     monkeypatch.setattr(checking_moves, "find_criu", lambda host: criu)
-    found = {c.what: (c.state, c.why) for c in check_moves(FakeHost(), BACKENDS)}
+    host = FakeHost(programs={"lxc-checkpoint": "/bin/lxc-checkpoint"}, missing=("crun",))
+    backends = [*BACKENDS, get_backend("crun")]
+    found = {c.what: (c.state, c.why) for c in check_moves(host, backends)}
     assert found == {
         "move native": (WORKS, "criu, criu-pageserver, criu-precopy; not criu-lazy, see above"),
         "move lxc": (WORKS, "criu"),
+        "move crun": (NOT_HERE, "not criu: crun is not installed"),
         "move qemu": (WORKS, "precopy, offline, postcopy, multifd"),
     }
     assert {c.what for c in check_checkpoints(FakeHost())} >= {"criu", "checkpoint criu-lazy"}

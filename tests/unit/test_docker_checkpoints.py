@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from tests.unit.test_environments_oci import BINDS, request
 
-from nearmetal.environments.containers import docker_checkpoints
+from nearmetal.environments.containers import docker_checkpoints, docker_runc
 from nearmetal.environments.containers.docker import container_words
 from nearmetal.environments.containers.docker_checkpoints import checkpoints_unavailable, hand_over
 from nearmetal.environments.containers.docker_image import Tree, overlays
+from nearmetal.environments.program import read_pid
 from nearmetal.environments.registry import get_backend
 from nearmetal.errors import RunError
 from nearmetal.host import LocalHost
@@ -42,8 +43,8 @@ def test_containerd_that_does_not_find_criu_is_refused(
 ) -> None:
     offer(monkeypatch, tmp_path, "docker", "true")
     monkeypatch.setattr(docker_checkpoints, "named", {"containerd": [41, 42]}.__getitem__)
-    environ = {41: [], 42: [b"A=b", f"PATH={tmp_path}/programs".encode(), b""]}
-    monkeypatch.setattr(docker_checkpoints, "_words", lambda pid, file: environ[pid])
+    environ = {41: [], 42: ["A=b", f"PATH={tmp_path}/programs", ""]}
+    monkeypatch.setattr(docker_checkpoints, "words_of", lambda pid, file: environ[pid])
     (programs := tmp_path / "programs").mkdir()
     if there:
         offer(monkeypatch, programs, "criu", "")
@@ -69,23 +70,52 @@ def test_a_crun_that_cannot_write_checkpoints_is_refused(
     assert refused.reason == reason and "backend runc" in refused.remedy
 
 
-@pytest.mark.parametrize("dumps", [True, False])
-def test_a_dump_by_docker_is_stuck_if_runc_goes_on_without_the_first_process(
-    monkeypatch: pytest.MonkeyPatch, dumps: bool
+IDENTITY = "5b" * 32
+
+
+def runc_of(monkeypatch: pytest.MonkeyPatch, *words: str, **children: str) -> None:
+    """Let process 7 be a runc with these words, and with children in these states."""
+    files = {(1, "cgroup"): [f"4:memory:/nearmetal-x/{IDENTITY}\n"], (7, "cmdline"): ["runc", *words, ""]}
+    states = {number: [state] for number, state in enumerate(children.values(), start=70)}
+    monkeypatch.setattr(docker_runc, "words_of", lambda *key: files[key])
+    monkeypatch.setattr(docker_runc, "named", {"runc": [7]}.__getitem__)
+    monkeypatch.setattr(docker_runc, "children", {7: list(states)}.__getitem__)
+    monkeypatch.setattr(docker_runc, "stat_fields", states.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("command", "criu", "ended", "stuck"),
+    [
+        ("checkpoint", "S", True, True),
+        ("checkpoint", "S", False, False),
+        ("checkpoint", "Z", True, False),  # CRIU has ended as well: runc removes the container
+        ("delete", "S", True, False),
+    ],
+)
+def test_a_dump_is_stuck_if_criu_goes_on_without_the_first_process(
+    monkeypatch: pytest.MonkeyPatch, command: str, criu: str, ended: bool, stuck: bool
 ) -> None:
-    """Later the daemon copies the files."""
-    identity = "5b" * 32
-    files = {
-        (1, "cgroup"): f"4:memory:/nearmetal-x/{identity}\n",
-        (7, "cmdline"): f"runc\0checkpoint\0{identity}\0" if dumps else f"runc\0delete\0{identity}\0",
-    }
-    monkeypatch.setattr(docker_checkpoints, "_words", lambda *key: files[key].encode().split(b"\0"))
-    monkeypatch.setattr(docker_checkpoints, "named", {"runc": [7]}.__getitem__)
-    why_stuck = docker_checkpoints.watch_dump(1)
-    monkeypatch.setattr(docker_checkpoints, "ends", lambda pid: pid != 1)
-    assert why_stuck(3) == ""
-    monkeypatch.setattr(docker_checkpoints, "ends", lambda pid: pid == 1)
-    assert (why_stuck(3) != "") == dumps
+    runc_of(monkeypatch, command, IDENTITY, criu=criu)
+    monkeypatch.setattr(docker_runc, "ends", lambda pid: ended)
+    assert (docker_checkpoints.watch_dump(1)(3) != "") == stuck
+
+
+@pytest.mark.parametrize(
+    ("command", "criu", "stuck"),
+    [("restore", "Z", True), ("restore", "S", False), ("checkpoint", "Z", False)],
+)
+def test_a_restore_is_stuck_if_runc_has_not_noticed_the_end_of_criu(
+    monkeypatch: pytest.MonkeyPatch, command: str, criu: str, stuck: bool
+) -> None:
+    runc_of(monkeypatch, command, IDENTITY, criu=criu, first="S")
+    assert docker_runc.stuck_restores() == ({IDENTITY: 7} if stuck else {})
+
+
+@pytest.mark.parametrize(("text", "pid"), [("12\n", 12), ("0\n", None), ("", None), ("x", None)])
+def test_a_container_that_has_ended_has_no_pid(tmp_path: Path, text: str, pid: int | None) -> None:
+    """Docker says 0, which would mean the whole process group of nearmetal where a process is ended."""
+    (file := tmp_path / "pid").write_text(text)
+    assert read_pid(file) == pid
 
 
 def test_a_container_that_can_be_checkpointed_has_its_own_shared_memory(tmp_path: Path) -> None:

@@ -213,11 +213,12 @@ def first_report(tools: Tools, request: InstanceRequest, *, outlives: bool = Fal
 
 
 def read_pid(file: Path) -> int | None:
-    """Return the number in a PID file; None if the file does not exist or contains no number."""
+    """Return the number in a PID file; None if the file does not exist or contains no positive number."""
     try:
-        return int(file.read_text())
+        number = int(file.read_text())
     except (OSError, ValueError):
         return None
+    return number if number > 0 else None
 
 
 def program_instance(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ...environments import Backend, Migrates, Unavailable
+from ...environments import Backend, Checkpoints, Migrates, Unavailable
 from ...environments.dmtcp import find_dmtcp
 from ...host import Host
 from ...lifecycle import Method
@@ -42,15 +42,13 @@ def check_moves(host: Host, backends: Iterable[Backend]) -> Iterator[Check]:
     by_criu = _lacking(host)
     for backend in backends:
         methods = Migrate.methods(backend)
-        lacks = {m: by_criu[m] if m in by_criu else _refused(backend, m) for m in methods}
-        if not lacks:
+        if not methods:
             continue
-        able = ", ".join(m for m, why in lacks.items() if why is None)
         # What CRIU lacks is in the lines of check_checkpoints().
-        absent = ", ".join(m for m, why in lacks.items() if why is not None and m in by_criu)
-        refused = [
-            f"not {m}: {why.reason}" for m, why in lacks.items() if why is not None and m not in by_criu
-        ]
+        absent = ", ".join(m for m in methods if by_criu.get(m) is not None)
+        asked = {m: _refused(host, backend, m) for m in methods if by_criu.get(m) is None}
+        able = ", ".join(m for m, why in asked.items() if why is None)
+        refused = [f"not {m}: {why.reason}" for m, why in asked.items() if why is not None]
         yield Check(
             state=WORKS if able else NOT_HERE,
             what=f"move {backend.name}",
@@ -64,8 +62,12 @@ def _lacking(host: Host) -> Mapping[Method, Unavailable | None]:
     return {m: criu if isinstance(criu, Unavailable) else criu.unable.get(m) for m in Method if m.by_criu}
 
 
-def _refused(backend: Backend, method: Method) -> Unavailable | None:
-    """Return why a usual guest of a backend cannot be moved by a method; None if it can."""
+def _refused(host: Host, backend: Backend, method: Method) -> Unavailable | None:
+    """Return why a usual instance of a backend cannot be moved by a method; None if it can."""
+    if method.by_criu and isinstance(backend, Checkpoints):
+        alone = Attachment.NONE if "net" in backend.capabilities.own else Attachment.HOST
+        usual = Environment(name=backend.name, backend=backend.name, attachment=alone)
+        return backend.refuses_checkpoint(host, usual)
     guest = Environment(
         name=backend.name,
         backend=backend.name,

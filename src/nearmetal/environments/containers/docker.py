@@ -50,6 +50,7 @@ from .docker_checkpoints import (
 )
 from .docker_daemon import COMMAND_TIMEOUT, cgroup_driver, container, remove, socket_is_there
 from .docker_image import FRESH, look_at, overlays, skeleton_image
+from .docker_runc import identity_of
 from .docker_seat import in_seat, taken
 from .wrapped import ProgramBackend, all_binds, state_of
 
@@ -104,6 +105,10 @@ class Docker(ProgramBackend, criu_of.RestoresByCriu):
 
     def watch_dump(self, instance: Instance, images: Path) -> Callable[[int], str]:
         return watch_dump(instance.pid)
+
+    def thaw(self, host: Host, tools: Tools, request: InstanceRequest, instance: Instance) -> None:
+        """See moving.Checkpoints. The path of the group contains the ID of the container."""
+        cgroups.thaw(instance.pid, identity_of(instance.pid) or request.place)
 
     @contextmanager
     def restoring(self, host: Host, tools: Tools, criu: Criu, request: InstanceRequest) -> Iterator[Restore]:

@@ -7,11 +7,7 @@ the files of the checkpoint there."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
 import shutil
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,13 +15,12 @@ from pathlib import Path
 
 from ...errors import RunError
 from ...host import Host
-from ...host.mounts import own_mounts
-from ...host.namespaces import detach
-from ...host.processes.labelled import ends, family, named, stat_fields
+from ...host.processes.labelled import named
 from ...lifecycle import Costs, Estimate
 from ..contract import Unavailable
 from ..criu_images import made
 from .docker_daemon import COMMAND_TIMEOUT, fact, remove
+from .docker_runc import dump_is_stuck, identity_of, stuck_restores, words_of
 
 COSTS = Costs(fixed=Estimate(0.3, 0.9, 4.5), setup=Estimate(0.0, 0.1, 0.5))
 """Costs of a container of Docker, apart from memory."""
@@ -39,15 +34,19 @@ _RESTORE = (
     'docker start --checkpoint "$1" "$2" && docker inspect --format "{{.State.Pid}}" "$2" >"$3.new"'
     ' && mv "$3.new" "$3" && exec docker wait "$2"'
 )
-"""Ends with the container. The daemon, not this script, is the parent of its first process."""
+"""Ends with the container. The daemon, not this script, is the parent of its first process. Docker says 0 for
+the PID if the container has ended already."""
 
 
 def checkpoints_unavailable(host: Host) -> Unavailable | None:
-    """Return why the daemon makes no checkpoints; None if nothing is known against it.
-
-    Raises UnavailableError if no daemon answers.
-    """
-    if fact(host, "version", "{{.Server.Experimental}}") != "true":
+    """Return why the daemon makes no checkpoints; None if nothing is known against it."""
+    experimental = ["docker", "version", "--format", "{{.Server.Experimental}}"]
+    answer = host.run(experimental, timeout=COMMAND_TIMEOUT)
+    if not answer.ok:
+        return Unavailable(
+            reason=f"no Docker daemon answers: {answer.failure()}", remedy="systemctl start docker"
+        )
+    if answer.stdout.strip() != "true":
         return Unavailable(
             reason="Docker makes checkpoints only if its daemon is experimental",
             remedy='{"experimental": true} in /etc/docker/daemon.json and a restart of the daemon, or backend'
@@ -64,17 +63,8 @@ def checkpoints_unavailable(host: Host) -> Unavailable | None:
 
 def _search_path(pid: int) -> str | None:
     """Return the variable PATH of a process; None if it has none, or has ended."""
-    words = map(os.fsdecode, _words(pid, "environ"))
+    words = words_of(pid, "environ")
     return next((word.removeprefix("PATH=") for word in words if word.startswith("PATH=")), None)
-
-
-def _words(pid: int, file: str) -> list[bytes]:
-    """Return the words in a file of /proc/<pid>, such as environ or cmdline; empty if the process has
-    ended."""
-    try:
-        return Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")
-    except OSError:
-        return []
 
 
 def dump_words(name: str, images: Path) -> list[str]:
@@ -83,23 +73,12 @@ def dump_words(name: str, images: Path) -> list[str]:
 
 
 def watch_dump(pid: int) -> Callable[[int], str]:
-    """See moving.Checkpoints. CRIU waits forever for a first process that was killed while CRIU traced it. It
-    also ends this process itself, but ends soon then, while the daemon copies the files.
+    """See moving.Checkpoints.
 
     pid: PID of the first process of the container.
     """
-    identity = _identity(pid)
-    return lambda _: (
-        "the first process of the instance has ended" if ends(pid) and _runc("checkpoint", identity) else ""
-    )
-
-
-def _identity(pid: int) -> str:
-    """Return the ID of the container of a process, which is in the path of its control groups; '' if the
-    process has ended."""
-    groups = b"".join(_words(pid, "cgroup")).decode(errors="replace")
-    found = re.search(r"[0-9a-f]{64}", groups)
-    return found[0] if found else ""
+    identity = identity_of(pid)
+    return lambda _: "the first process of the instance has ended" if dump_is_stuck(pid, identity) else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +98,7 @@ class Created:
 
         pid: as in restoring_from(); not used, since the daemon is the one that starts it.
         """
-        return "CRIU has ended" if _stuck(self.identity) else ""
+        return "CRIU has ended" if self.identity in stuck_restores() else ""
 
 
 @contextmanager
@@ -129,49 +108,13 @@ def created(host: Host, name: str, words: Sequence[str]) -> Iterator[Created]:
     words: arguments of `docker create`.
     Raises RunError.
     """
-    identity = ""
     try:
         done = host.run(["docker", "create", *words], timeout=COMMAND_TIMEOUT)
         identity = done.require(f"no container for {name} can be made").stdout.strip()
         of_daemon = Path(fact(host, "info", "{{.DockerRootDir}}"), "containers", identity, "checkpoints")
         yield Created(identity=identity, files=of_daemon / NAME)
     finally:
-        if identity and (stuck := _stuck(identity)):
-            _unmount(identity)
-            for pid in stuck:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)  # the daemon removes no container that is being started
         remove(host, name)
-
-
-def _stuck(identity: str) -> list[int]:
-    """Return the PIDs of each runc that restores a container, and waits forever for a CRIU that was killed.
-    It does not notice the end of CRIU, its child, as long as processes live that CRIU has created."""
-    return [pid for pid in _runc("restore", identity) if any(map(_unreaped, family(pid)))]
-
-
-def _runc(command: str, identity: str) -> list[int]:
-    """Return the PIDs of each runc that runs a command for a container."""
-    wanted = {command.encode(), identity.encode()}
-    return [pid for pid in named("runc") if wanted <= set(_words(pid, "cmdline"))]
-
-
-def _unmount(identity: str) -> None:
-    """Unmount what a killed CRIU and its runc have mounted in their directories of a container: its root and
-    all control groups. Otherwise containerd would remove, with the directory, all empty groups of the
-    machine."""
-    for mount in reversed(own_mounts()):
-        if identity in mount.point and any(
-            part.startswith((".criu.", "criu-")) for part in Path(mount.point).parts
-        ):
-            with contextlib.suppress(OSError):  # containerd may remove it meanwhile
-                detach(Path(mount.point))
-
-
-def _unreaped(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return stat_fields(pid)[0] == "Z"
-    return False
 
 
 def hand_over(images: Path, files: Path) -> None:

@@ -13,6 +13,7 @@ from ...host import Host, cgroups
 from ...host.processes.labelled import name_of
 from ..contract import InstanceRequest, Tools
 from ..program import FirstReport, Running, end_payload, in_groups, running
+from .docker_runc import end_stuck, stuck_restores
 
 COMMAND_TIMEOUT = 60.0
 
@@ -103,7 +104,8 @@ def _first_process(host: Host, name: str, groups: Iterable[Path]) -> int | None:
     if own := next((pid for pid in members if name_of(pid) == "nm-init"), None):
         return own
     answer = host.run(["docker", "inspect", "--format", "{{.State.Pid}}", name], timeout=COMMAND_TIMEOUT)
-    return int(answer.stdout) if answer.ok and answer.stdout.strip().isdigit() else None
+    said = answer.stdout.strip()
+    return int(said) if answer.ok and said.isdigit() and said != "0" else None  # 0: it has ended
 
 
 def remove(host: Host, name: str) -> None:
@@ -111,6 +113,15 @@ def remove(host: Host, name: str) -> None:
 
     Raises RunError.
     """
+    if stuck := stuck_restores():
+        listed = host.run(
+            ["docker", "ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}}"], timeout=COMMAND_TIMEOUT
+        )
+        for identity in (
+            i for i, _, n in (s.partition(" ") for s in listed.stdout.splitlines()) if n == name
+        ):
+            if identity in stuck:
+                end_stuck(identity, stuck[identity])
     done = host.run(["docker", "rm", "--force", "--volumes", name], timeout=COMMAND_TIMEOUT)
     if not done.ok and "No such container" not in done.stderr and "already in progress" not in done.stderr:
         raise RunError(f"container {name} cannot be removed: {done.failure()}", remedy="nearmetal clean")

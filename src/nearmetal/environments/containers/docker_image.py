@@ -71,8 +71,8 @@ def look_at(root: Path) -> Tree:
 
 
 def overlays(tree: Tree, state: Path) -> list[str]:
-    """Return arguments of `docker run` that mount an overlay over each directory of the tree that is not
-    empty.
+    """Return arguments of `docker run` and `docker create` that mount an overlay over each directory of the
+    tree that is not empty.
 
     state: directory with the upper and work directories of the overlays, which are created if missing.
     Raises RunError for a path that overlayfs or Docker does not accept.

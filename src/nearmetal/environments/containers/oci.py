@@ -355,7 +355,7 @@ def _criu_options_of(state: Path) -> Path:
 
 def _write_criu_options(tools: Tools, request: InstanceRequest, state: Path, more: Sequence[str]) -> None:
     options = connection_options(tools, request, state)
-    # The runtime puts CRIU into the groups of the container before its processes are restored.
+    # CRIU runs in the groups of the container before its processes are restored; see _restore_argv().
     write_configuration((*options, criu_of.NO_GROUPS, *more), _criu_options_of(state))
 
 

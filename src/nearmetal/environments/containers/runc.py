@@ -29,9 +29,9 @@ class Crun(OciBackend):
 
     crun takes the path of a control group as relative to the top of each hierarchy, so a container could
     leave the group to which a batch system has restricted nearmetal. Therefore crun makes no groups: its
-    processes are put in groups made by nearmetal. Only a container that can be checkpointed has groups at the
-    top, since crun freezes it by them. crun also does not work if control groups of both versions are
-    mounted. Of CRIU's methods, it supports only the plain dump here.
+    processes are put in groups made by nearmetal. Only a container with a layer, which may be checkpointed,
+    has groups at the top, since crun freezes it by them. crun also does not work if control groups of both
+    versions are mounted. Of CRIU's methods, it supports only the plain dump here.
     """
 
     name = program = "crun"
@@ -53,10 +53,12 @@ class Crun(OciBackend):
         return ("--keep",) if request.layer is not None and self._unable(host) is None else ()
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
-        return self._unable(host) or super().refuses_checkpoint(host, environment)
+        return super().refuses_checkpoint(host, environment) or self._unable(host)
 
     def _unable(self, host: Host) -> Unavailable | None:
         """Return why the installed crun cannot write checkpoints; None if it can."""
+        if host.which(self.program) is None:
+            return Unavailable(reason="crun is not installed", remedy=self.remedy)
         said = host.run([self.program, "--version"], timeout=VERSION_TIMEOUT).stdout
         remedy = "crun 1.26 or later whose --version lists +CRIU, or backend runc"
         if "+CRIU" not in said.split():

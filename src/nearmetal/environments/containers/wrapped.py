@@ -120,7 +120,7 @@ def own_network_path(request: InstanceRequest) -> Path | None:
     None if the instance has no layer, or has the network of a seat or of the machine.
 
     CRIU then does not have to save and restore the namespace. The path is a symbolic link to the namespace of
-    the process that opens it; for runc during a checkpoint, to the namespace of the instance.
+    the process that opens it; for runc and crun during a checkpoint, to the namespace of the instance.
     """
     attached = request.seat is not None or request.environment.attachment is Attachment.HOST
     return None if request.layer is None or attached else state_of(request) / "net"

@@ -88,9 +88,16 @@ def family(pid: int) -> Iterator[int]:
     found = [pid]
     for parent in found:
         yield parent
-        with contextlib.suppress(OSError):
-            for thread in Path(f"/proc/{parent}/task").iterdir():
-                found += map(int, (thread / "children").read_text().split())
+        found += children(parent)
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process. Those that end meanwhile may be missing."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (thread / "children").read_text().split())
+    return found
 
 
 def tree(pid: int) -> list[int]:
