@@ -1,5 +1,4 @@
-"""A crun that is built with CRIU, for the tests of checkpoints. Debian 12 has none, so it is that of sid,
-started by the dynamic loader of its tree."""
+"""Lets tests of checkpoints use Debian sid's crun, which is built with CRIU. Debian 12's is not."""
 
 from __future__ import annotations
 

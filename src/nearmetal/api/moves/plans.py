@@ -422,8 +422,8 @@ def _kind(instance: str, action: str, target: Target) -> str:
 def remember(plan: MovePlan, target: Target, total: float, downtime: float | None) -> None:
     """Record a finished move, so that later predictions are corrected by it.
 
-    The uncorrected prediction is recorded, so that no correction is corrected again. Ctrl-C ends only the
-    recording, because the move is finished and the user must be told where the instance runs.
+    The uncorrected prediction is recorded, so that no correction is corrected again. Ctrl-C ends the
+    recording without an error: the caller must still say where the instance runs.
 
     total, downtime: measured seconds; None if the downtime is not known.
     """

@@ -18,7 +18,6 @@ from ...host import Host
 from ...host.processes.labelled import named
 from ...lifecycle import Costs, Estimate
 from ..contract import Unavailable
-from ..criu_images import made
 from .docker_daemon import COMMAND_TIMEOUT, fact, remove
 from .docker_runc import dump_is_stuck, identity_of, stuck_restores, words_of
 
@@ -62,7 +61,7 @@ def checkpoints_unavailable(host: Host) -> Unavailable | None:
 
 
 def _search_path(pid: int) -> str | None:
-    """Return the variable PATH of a process; None if it has none, or has ended."""
+    """Return the PATH with which a process was started; None if that is not known any more."""
     words = words_of(pid, "environ")
     return next((word.removeprefix("PATH=") for word in words if word.startswith("PATH=")), None)
 
@@ -124,9 +123,10 @@ def hand_over(images: Path, files: Path) -> None:
     """
     try:
         files.parent.mkdir(mode=0o700, exist_ok=True)
-        for file in sorted(images.iterdir()):
+        files.mkdir()
+        for file in images.iterdir():
             if file.is_file():
-                _link_or_copy(file, files if files.exists() else made(files))
+                _link_or_copy(file, files)
     except OSError as e:
         raise RunError(f"not restored: {e.strerror}", where=str(e.filename or files)) from e
 

@@ -117,10 +117,9 @@ def remove(host: Host, name: str) -> None:
         listed = host.run(
             ["docker", "ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}}"], timeout=COMMAND_TIMEOUT
         )
-        for identity in (
-            i for i, _, n in (s.partition(" ") for s in listed.stdout.splitlines()) if n == name
-        ):
-            if identity in stuck:
+        for line in listed.stdout.splitlines():
+            identity, _, of_container = line.partition(" ")
+            if of_container == name and identity in stuck:
                 end_stuck(identity, stuck[identity])
     done = host.run(["docker", "rm", "--force", "--volumes", name], timeout=COMMAND_TIMEOUT)
     if not done.ok and "No such container" not in done.stderr and "already in progress" not in done.stderr:
