@@ -43,7 +43,7 @@ trap 'exit 130' INT TERM
 
 echo "side by side: what computes, emulated machines, and what measures nothing"
 begin=$(date +%s)
-computing="tests/unit tests/golden tests/statistical"
+computing="tests/unit tests/attack tests/golden tests/statistical"
 # Collecting thousands of tests takes a minute, and few of these belong to the other part.
 [ "$part" = core ] || computing=$(grep -rl --include='*.py' 'mark\.more' $computing)
 [ -z "$computing" ] || lane computing -n 2 --dist worksteal $computing

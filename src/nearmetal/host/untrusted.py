@@ -1,0 +1,183 @@
+"""The only way to files that somebody else may have made: results directories that were unpacked or cloned,
+trees of images, checkpoints, and files that an instance has written.
+
+No link leads out of the directory, nothing blocks on a FIFO, devices are never opened, and no file is read
+without a limit on its size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import BinaryIO
+
+LIMIT = 16 << 20
+"""Default for the largest file that is read whole, in bytes. Parsed as JSON, such a file needs less than
+1 GiB of memory."""
+
+_OPENAT2 = 437
+_NO_MAGIC_LINKS, _BENEATH, _IN_ROOT = 0x02, 0x08, 0x10
+_UNKNOWN = (errno.ENOSYS, errno.EPERM)
+"""What openat2(2) reports before Linux 5.6, and under an old seccomp filter."""
+_ATTEMPTS = 100
+"""The kernel refuses '..' with EAGAIN while anything is renamed; the next attempt usually succeeds."""
+_REASONS = {errno.EXDEV: "leads out of the directory", errno.ELOOP: "is a symbolic link"}
+
+
+class _OpenHow(ctypes.Structure):
+    """struct open_how of openat2(2)."""
+
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class UntrustedDirectory:
+    """A directory whose contents somebody else may have made. All names are relative to it.
+
+    path: path of the directory, which the user has named. It may itself be a link.
+    as_root: whether links are resolved as if the directory were /, as in the tree of an image. Otherwise a
+        link may lead to a place inside the directory only.
+
+    Every method raises OSError, whose `strerror` also says why a file is refused.
+    """
+
+    path: Path
+    as_root: bool = False
+
+    def open(self, name: str | PurePath, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:
+        """Return a descriptor of a file of any kind, without waiting for the other end of a FIFO."""
+        flags |= os.O_CLOEXEC | (0 if flags & os.O_PATH else os.O_NONBLOCK | os.O_NOCTTY)
+        root = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            try:
+                return _open_beneath(root, str(name), flags, mode, _IN_ROOT if self.as_root else _BENEATH)
+            except OSError as e:
+                if e.errno not in _UNKNOWN:
+                    raise
+                return _open_without_links(root, PurePath(name), flags, mode)
+        except OSError as e:
+            reason = _REASONS.get(e.errno or 0, os.strerror(e.errno or 0))
+            raise OSError(e.errno, reason, str(self.path / name)) from None
+        finally:
+            os.close(root)
+
+    def open_file(self, name: str | PurePath) -> BinaryIO:
+        """Open a regular file for reading."""
+        # Opened as a path first, because opening a device can have an effect.
+        fd = self.open(name, os.O_PATH)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "is not a regular file", str(self.path / name))
+            return os.fdopen(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC), "rb")
+        finally:
+            os.close(fd)
+
+    def read_bytes(self, name: str | PurePath, limit: int = LIMIT) -> bytes:
+        """Return the contents of a regular file of at most `limit` bytes."""
+        with self.open_file(name) as file:
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise OSError(errno.EFBIG, f"has more than {limit} bytes", str(self.path / name))
+        return data
+
+    def stat(self, name: str | PurePath) -> os.stat_result | None:
+        """Return the status of a file; None if there is no such file inside the directory."""
+        try:
+            with self._path_of(name) as fd:
+                return os.fstat(fd)
+        except OSError:
+            return None
+
+    def is_file(self, name: str | PurePath) -> bool:
+        """Return whether a regular file has this name."""
+        found = self.stat(name)
+        return found is not None and stat.S_ISREG(found.st_mode)
+
+    def names(self, name: str | PurePath = ".") -> tuple[str, ...]:
+        """Return the sorted names of everything in a directory; () if it does not exist."""
+        try:
+            fd = self.open(name, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            return ()
+        try:
+            return tuple(sorted(entry.name for entry in os.scandir(fd)))
+        finally:
+            os.close(fd)
+
+    def write_bytes(self, name: str | PurePath, data: bytes, mode: int = 0o644) -> None:
+        """Make a new file. Raises FileExistsError if anything, even a broken link, has this name."""
+        name = PurePath(name)
+        with self._path_of(name.parent) as parent:
+            fd = os.open(
+                name.name,
+                os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
+                mode,
+                dir_fd=parent,
+            )
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, mode)
+            file.write(data)
+
+    def unlink(self, name: str | PurePath) -> None:
+        """Remove a file, or a link but not its target. Harmless if it does not exist."""
+        name = PurePath(name)
+        with contextlib.suppress(FileNotFoundError), self._path_of(name.parent) as parent:
+            os.unlink(name.name, dir_fd=parent)
+
+    @contextmanager
+    def _path_of(self, name: str | PurePath) -> Iterator[int]:
+        """Yield a descriptor of a file or directory that is good for its status and as `dir_fd` only."""
+        fd = self.open(name, os.O_PATH)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def _open_beneath(root: int, name: str, flags: int, mode: int, resolve: int) -> int:
+    how = _OpenHow(flags=flags, mode=mode if flags & os.O_CREAT else 0, resolve=resolve | _NO_MAGIC_LINKS)
+    for _ in range(_ATTEMPTS):
+        fd: int = _libc.syscall(
+            ctypes.c_long(_OPENAT2),
+            ctypes.c_int(root),
+            ctypes.c_char_p(os.fsencode(name or ".")),
+            ctypes.byref(how),
+            ctypes.c_size_t(ctypes.sizeof(how)),
+        )
+        if fd >= 0:
+            return fd
+        if ctypes.get_errno() != errno.EAGAIN:
+            break
+    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _open_without_links(root: int, name: PurePath, flags: int, mode: int) -> int:
+    """Open a file where the kernel has no openat2(2): component by component, and no component may be a
+    link."""
+    parts = [part for part in name.parts if part != "/"]
+    if ".." in parts:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+    at = os.dup(root)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            os.close(at)
+            at = inner
+        last = parts[-1] if parts else "."
+        fd = os.open(last, flags | os.O_NOFOLLOW, mode, dir_fd=at)
+        if stat.S_ISLNK(os.fstat(fd).st_mode):  # O_PATH | O_NOFOLLOW opens the link itself
+            os.close(fd)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        return fd
+    finally:
+        os.close(at)

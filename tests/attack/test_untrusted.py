@@ -1,0 +1,98 @@
+"""A directory that somebody hostile has filled: nothing outside it is reached, and nothing waits."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from nearmetal.host import untrusted
+from nearmetal.host.untrusted import UntrustedDirectory
+
+pytestmark = pytest.mark.attack
+
+
+@pytest.fixture(params=["openat2", "older kernel"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The kernel as it is, and one without openat2(2)."""
+    if request.param != "openat2":
+        monkeypatch.setattr(untrusted, "_OPENAT2", 1 << 20)
+    return str(request.param)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "secret").write_text("secret")
+    root = tmp_path / "root"
+    (root / "below").mkdir(parents=True)
+    (root / "below" / "file").write_text("own")
+    (root / "absolute").symlink_to(tmp_path / "secret")
+    (root / "up").symlink_to("../secret")
+    (root / "out").symlink_to(tmp_path)
+    (root / "magic").symlink_to("/proc/self/root")
+    os.mkfifo(root / "fifo")
+    return root
+
+
+@pytest.mark.parametrize("name", ["absolute", "up", "out/secret", "../secret", "below/../../secret", "magic"])
+def test_nothing_outside_is_opened(kernel: str, tree: Path, name: str) -> None:
+    with pytest.raises(OSError):
+        UntrustedDirectory(tree).read_bytes(name)
+    assert not UntrustedDirectory(tree).is_file(name)
+
+
+@pytest.mark.parametrize("name", ["absolute", "up", "out/secret"])
+def test_the_root_of_an_image_is_its_own(kernel: str, tree: Path, name: str) -> None:
+    with pytest.raises(OSError):
+        UntrustedDirectory(tree, as_root=True).read_bytes(name)
+
+
+def test_a_file_inside_is_read(kernel: str, tree: Path) -> None:
+    assert UntrustedDirectory(tree).read_bytes("below/file") == b"own"
+    assert UntrustedDirectory(tree).names("below") == ("file",)
+    assert UntrustedDirectory(tree).names("missing") == ()
+
+
+def test_links_in_an_image_begin_at_its_root(tree: Path) -> None:
+    (tree / "link").symlink_to("/below/file")
+    assert UntrustedDirectory(tree, as_root=True).read_bytes("link") == b"own"
+
+
+def test_what_is_no_file_is_refused_at_once(kernel: str, tree: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tree / "socket"))
+        for name in ("fifo", "socket", "below"):
+            with pytest.raises(OSError, match="is not a regular file"):
+                UntrustedDirectory(tree).open_file(name)
+
+
+def test_a_device_is_refused(kernel: str, tree: Path) -> None:
+    try:
+        os.mknod(tree / "zero", 0o666 | 0o020000, os.makedev(1, 5))
+    except PermissionError:
+        pytest.skip("this user cannot make devices")
+    with pytest.raises(OSError, match="is not a regular file"):
+        UntrustedDirectory(tree).read_bytes("zero")
+
+
+def test_a_huge_file_is_refused(kernel: str, tree: Path) -> None:
+    with (tree / "huge").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(OSError) as caught:
+        UntrustedDirectory(tree).read_bytes("huge", limit=1 << 20)
+    assert caught.value.errno == errno.EFBIG
+
+
+def test_nothing_is_written_through_a_link(kernel: str, tree: Path) -> None:
+    (tree / "planted").symlink_to(tree.parent / "made")
+    for name in ("planted", "out/made"):
+        with pytest.raises(OSError):
+            UntrustedDirectory(tree).write_bytes(name, b"x")
+    UntrustedDirectory(tree).unlink("planted")
+    UntrustedDirectory(tree).write_bytes("planted", b"x", 0o600)
+    assert (tree / "planted").read_bytes() == b"x"
+    assert (tree / "planted").stat().st_mode & 0o777 == 0o600
+    assert not (tree.parent / "made").exists()
