@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.test_next_block import STUDY
@@ -58,9 +59,9 @@ def test_a_link_that_reports_an_error_but_was_made_is_won(
     """An NFS client that repeats a request whose answer was lost is told that the name exists."""
     link = os.link
 
-    def twice(source: Path, target: Path) -> None:
-        link(source, target)
-        link(source, target)
+    def twice(*args: str, **options: Any) -> None:
+        link(*args, **options)
+        link(*args, **options)
 
     monkeypatch.setattr(os, "link", twice)
     assert Claims(tmp_path / "claims", "a").take(3, 1) == Claim(3, 1, "a")
@@ -74,9 +75,9 @@ def test_a_link_whose_answer_was_lost_is_won_if_it_was_made(
     """An NFS client that gives up waiting reports an error, and the server may have made the link."""
     link = os.link
 
-    def unanswered(source: Path, target: Path) -> None:
+    def unanswered(*args: str, **options: Any) -> None:
         if made:
-            link(source, target)
+            link(*args, **options)
         raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
     claims, other = Claims(tmp_path / "claims", "a"), Claims(tmp_path / "claims", "b")
@@ -110,7 +111,7 @@ def test_a_withdrawn_attempt_cannot_be_claimed(tmp_path: Path) -> None:
 
 
 def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(source: Path, target: Path) -> None:
+    def refused(*args: str, **options: Any) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refused)
