@@ -183,13 +183,13 @@ def test_orders_come_back_in_the_order_of_their_blocks(tmp_path: Path) -> None:
 
 def of_another_user(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Let the files with this name belong to another user, as far as one can see."""
-    stat = Path.stat
+    status = UntrustedDirectory.status
 
-    def foreign(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
-        found = stat(path, follow_symlinks=follow_symlinks)
-        return os.stat_result((*found[:4], 4711, *found[5:])) if path.name == name else found
+    def foreign(directory: UntrustedDirectory, file: str = ".") -> os.stat_result:
+        found = status(directory, file)
+        return os.stat_result((*found[:4], 4711, *found[5:])) if file == name else found
 
-    monkeypatch.setattr(Path, "stat", foreign)
+    monkeypatch.setattr(UntrustedDirectory, "status", foreign)
 
 
 def test_an_order_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

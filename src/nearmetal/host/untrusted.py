@@ -130,7 +130,7 @@ class UntrustedDirectory:
         try:
             with self._path_of(name):
                 return True
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
             return True
