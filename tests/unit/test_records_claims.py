@@ -16,6 +16,7 @@ from tests.unit.test_next_block import STUDY
 from nearmetal.api.engines import serve_here
 from nearmetal.api.measuring import order as requested
 from nearmetal.errors import DiskFullError, RecordsError
+from nearmetal.host.untrusted import UntrustedDirectory
 from nearmetal.model.change import replace
 from nearmetal.model.plan import NextBlock
 from nearmetal.model.record import Claim
