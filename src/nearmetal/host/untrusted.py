@@ -152,6 +152,11 @@ class UntrustedDirectory:
         found = self.stat(name)
         return found is not None and stat.S_ISREG(found.st_mode)
 
+    def is_directory(self, name: str | PurePath) -> bool:
+        """Return whether a directory has this name."""
+        found = self.stat(name)
+        return found is not None and stat.S_ISDIR(found.st_mode)
+
     def names(self, name: str | PurePath = ".") -> tuple[str, ...]:
         """Return the sorted names of everything in a directory; () if it does not exist."""
         try:

@@ -15,7 +15,6 @@ from ...api.catalog import known_names
 from ...api.engines import State, worker_states
 from ...api.results import (
     FIGURES,
-    directories_with,
     living_runs,
     newest_first,
     open_results,
@@ -25,7 +24,7 @@ from ...api.results import (
 )
 from ...api.series.results import frozen_series
 from ...errors import ExitCode, UsageError
-from ...records.directory import PLAN, STUDY, report_paths
+from ...records.directory import PLAN, STUDY, directories_with, report_paths
 from ...records.disk import resume_line, write_output
 from ...records.export import ExportFormat
 from ...records.export import export as exported
