@@ -21,6 +21,7 @@ import pytest
 import zstandard
 from tests.unit.small_study import RATE, small_study
 
+import nearmetal
 from nearmetal.cli.app import run_command
 from nearmetal.errors import ExitCode, RecordsError
 from nearmetal.host.untrusted import UntrustedDirectory
@@ -170,7 +171,7 @@ class Trap:
 INSTALLATION = tuple(
     {
         *map(os.path.realpath, (sys.prefix, sys.base_prefix, *sysconfig.get_paths().values())),
-        str(Path(__file__).parents[2]),
+        str(Path(nearmetal.__file__).parents[2]),
     }
 )
 

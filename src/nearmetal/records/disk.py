@@ -70,7 +70,8 @@ def write_output(path: Path, data: bytes) -> None:
     Raises OSError.
     """
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(path, flags, 0o666)  # trusted: the user has named it
     except OSError as e:
         if e.errno == errno.ELOOP and path.is_symlink():
             raise OSError(e.errno, "is a symbolic link; name its target") from e
@@ -111,7 +112,7 @@ def require_owner(directory: UntrustedDirectory, name: str, why: str = "it says 
 
 def sync_directory(path: Path) -> None:
     """Flush a directory to disk, so that its new and changed names survive a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # trusted: nothing is read from it
     try:
         os.fsync(fd)
     finally:
