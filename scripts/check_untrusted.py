@@ -66,9 +66,7 @@ def main() -> int:
     for problem in found:
         print(problem)
     if found:
-        print(
-            f"{len(found)} files may come from others: open them by host/untrusted.py, or say '{MARK}REASON'"
-        )
+        print(f"files of others are opened by host/untrusted.py only; else say why: {MARK}REASON")
     return 1 if found else 0
 
 
