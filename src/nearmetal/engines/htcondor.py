@@ -9,13 +9,17 @@ from collections.abc import Mapping, Sequence
 from ..errors import RunError, UnavailableError, UsageError
 from ..host import Host
 from ..model.change import replace
-from .contract import Job, State, ask
+from .contract import NUMBER, SECONDS, Job, State, ask, number_in
 
 GRACE = 60
 """Seconds that HTCondor gives a worker to return its unfinished block before the worker is killed."""
-_STATES = {"1": State.WAITING, "2": State.RUNNING, "6": State.RUNNING, "7": State.RUNNING}
-"""States by JobStatus; all others mean ended. A held job (5) counts as ended, because only a person can
-release it. The log contains the reason."""
+_STATES = {
+    **dict.fromkeys("1", State.WAITING),
+    **dict.fromkeys("267", State.RUNNING),
+    **dict.fromkeys("345", State.ENDED),
+}
+"""States by JobStatus. A held job (5) counts as ended, because only a person can release it. The log contains
+the reason."""
 
 
 class HTCondor:
@@ -26,6 +30,7 @@ class HTCondor:
         "extra": "a line of the submit description, such as 'requirements = Machine == \"n1\"'",
         "dagman": "'yes' lets DAGMan submit the workers, each as a node of a graph without edges",
     }
+    id = NUMBER
 
     def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
         if host.which("condor_submit") is None:
@@ -36,26 +41,27 @@ class HTCondor:
         if dagman == "yes":
             return (_by_dagman(host, job, extra),)
         done = ask(host, ["condor_submit", "-terse", "-"], stdin=description(job, extra))
-        return (done.stdout.split()[0].partition(".")[0],)
+        return (number_in(done.stdout.partition(".")[0], "condor_submit"),)
 
     def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
         found: dict[str, State] = {}
         for cluster in ids:
             # If the cluster is a job of DAGMan, the workers that it has submitted are selected too.
             own = f"ClusterId == {cluster} || DAGManJobId == {cluster}"
-            try:
-                lines = ask(host, ["condor_q", "-constraint", own, "-af:j", "JobStatus"]).stdout.splitlines()
-            except RunError:  # its daemon does not answer: the workers may go on
-                lines = [f"{cluster} 1"]
-            known = {name: _STATES.get(code, State.ENDED) for name, code in map(str.split, lines)}
-            found.update(_of_workers(known, cluster) if options.get("dagman") == "yes" else known)
-            if not lines:
-                found[cluster] = State.ENDED
+            done = host.run(["condor_q", "-constraint", own, "-af:j", "JobStatus"], timeout=SECONDS)
+            known = {
+                name: _STATES.get(code, State.UNKNOWN)
+                for name, code in re.findall(r"^(\S+) (\S+)$", done.stdout, re.MULTILINE)
+            }
+            # A job that has ended leaves the queue. The daemon of the queue does not answer at times.
+            absent = State.ENDED if done.ok and not done.stdout.strip() else State.UNKNOWN
+            states = _of_workers(known, cluster) if options.get("dagman") == "yes" else known
+            found |= states or {cluster: absent}
         return found
 
     def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
         for cluster in ids:
-            host.run(["condor_rm", cluster], timeout=60.0)
+            host.run(["condor_rm", cluster], timeout=SECONDS)
 
 
 def _of_workers(known: Mapping[str, State], dagman: str) -> dict[str, State]:
