@@ -3,17 +3,14 @@ them."""
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..engines import Engine, Job, NamesNodes, engine_names, load_engine, parse_options
-from ..engines import State as State
+from ..engines import Job, NamesNodes, State, engine_names, load_engine, parse_options
 from ..errors import RecordsError, RunError, UnavailableError, UsageError
 from ..host import LocalHost
 from ..host.cgroups import inside_own_group
@@ -21,13 +18,14 @@ from ..model.record import section
 from ..model.study import Study
 from ..records import Orders, ResultsDirectory
 from ..records.claims import LEASE
-from ..records.disk import resume_line, store_file
-from ..records.json_files import json_object
+from ..records.disk import resume_line
+from ..records.own_runs import Workers, own_run, studies_digest
 from ..study_file import load_text
 from .measuring import bounded, machine_for
 from .nodes import nearmetal_here, node_options
 from .results import frozen_study
 from .studies import Note, ignore, study_text
+from .submitted import Submitted, remember
 
 if TYPE_CHECKING:
     from ..model.plan import NextBlock
@@ -37,8 +35,8 @@ if TYPE_CHECKING:
     from ..run.run import Order, Outcome
     from ..run.workers.worker import BlockRun as BlockRun
 
-SUBMITTED, LOGS = "engine.json", "workers"
-"""Names in a results directory: the file about the submitted workers, and the directory of their output."""
+LOGS = "workers"
+"""Directory in a results directory for the output of the workers."""
 STATES_EVERY = 5.0
 """Seconds between two queries of the states of the workers."""
 BY_THEMSELVES = 3.0
@@ -153,12 +151,12 @@ def run_by_engine(
     label = new_label()
     with interruptible(lambda: None), coordinating(directory, label, fleet.lease) as claims:
         present = Present(directory, claims)
+        before = own_run(directory.path)  # such as workers of a coordinator that was killed
+        remember(directory, before and before.workers)  # fails before there are more workers
         progress.phase(f"submitting {fleet.workers} workers to {fleet.engine}")
         ids = engine.submit(host, _job(study, directory, fleet, force=order.force), fleet.options)
-        _remember(directory, fleet, ids)
-
-        def states() -> dict[str, State]:
-            return engine.states(host, ids, fleet.options)
+        workers = Submitted(engine=engine, ids=ids, options=fleet.options)
+        remember(directory, Workers(engine=fleet.engine, options=fleet.options, ids=ids), fleet.nodes)
 
         stopped, interrupted = "interrupted", False
         try:
@@ -168,7 +166,7 @@ def run_by_engine(
                 claims,
                 present,
                 fleet.workers,
-                _watch(states, directory, fleet.lease, present),
+                _watch(workers.states, directory, fleet.lease, present),
                 progress,
                 nodes=fleet.nodes,
                 lease=fleet.lease,
@@ -181,11 +179,14 @@ def run_by_engine(
             Orders(directory.path).stop()
             try:
                 if not interrupted:
-                    _ended(states, within=BY_THEMSELVES)
+                    _ended(workers.states, within=BY_THEMSELVES)
             except KeyboardInterrupt:
                 interrupted = True
-            engine.cancel(host, ids, fleet.options)  # also removes jobs that are held
-            if not _ended(states, within=ENDING):
+            workers.cancel()  # also removes jobs that are held
+            if _ended(workers.states, within=ENDING):
+                with suppress(RecordsError):  # their states are then still asked for, and are right
+                    remember(directory, None)
+            else:
                 progress.note(f"some workers have not ended within {ENDING:.0f} s")
     there = directory if directory.frozen else None
     return Outcome(directory=there, stopped=stopped, interrupted=interrupted)
@@ -198,7 +199,7 @@ def _job(study: Study, directory: ResultsDirectory, fleet: Fleet, *, force: bool
     seconds = None if limit is None else 1.25 * limit + SPARE
     argv = [
         *(*nearmetal_here(), "run-block", str(directory.path.resolve())),
-        *("--json", "--lease", f"{fleet.lease:g}s"),
+        *("--json", "--lease", f"{fleet.lease:g}s", "--studies", studies_digest(directory.path)),
         *(("--time", f"{seconds:.0f}s") if seconds is not None else ()),
         *(() if fleet.engine in _NO_GROUPS else ("--inside",)),
         *(("--force",) if force else ()),
@@ -218,16 +219,6 @@ _NO_GROUPS = ("local", "ssh")
 """Engines that do not end a worker through its control group. Their workers need no --inside."""
 
 
-def _remember(directory: ResultsDirectory, fleet: Fleet, ids: tuple[str, ...]) -> None:
-    known = {
-        "engine": fleet.engine,
-        "options": dict(fleet.options),
-        "ids": list(ids),
-        "nodes": list(fleet.nodes),
-    }
-    store_file(directory.path / SUBMITTED, json.dumps(known).encode() + b"\n", directory.path)
-
-
 def _watch(
     states: Callable[[], Mapping[str, State]], directory: ResultsDirectory, lease: float, present: Present
 ) -> Callable[[], None]:
@@ -235,21 +226,25 @@ def _watch(
     lease, no worker has renewed its claim to be present, and either the engine reports that all have ended,
     or some have begun and none is waiting to be started.
 
+    While the engine does not answer, workers that waited still wait, and none has ended.
+
     One report of the engine is not enough. A batch system that is restarted knows no worker for a while, a
     machine that is switched off does not report the end of its worker, and the records of the last block may
     arrive after its worker has ended.
     """
-    due, ended, silent = time.monotonic() + STATES_EVERY, 0, 0
+    due, ended, silent, waiting = time.monotonic() + STATES_EVERY, 0, 0, False
 
     def watch() -> None:
-        nonlocal due, ended, silent
+        nonlocal due, ended, silent, waiting
         if time.monotonic() < due:
             return
         due = time.monotonic() + STATES_EVERY
         known, workers = set(states().values()), present.workers()
         held = any(worker.held for worker in workers)
+        if State.UNKNOWN not in known:
+            waiting = State.WAITING in known
         ended = ended + 1 if known <= {State.ENDED} else 0
-        silent = 0 if held or not workers or State.WAITING in known else silent + 1
+        silent = 0 if held or not workers or waiting else silent + 1
         if not held and any(n > 1 and n * STATES_EVERY > lease for n in (ended, silent)):
             said = _said(directory)
             raise RunError(
@@ -276,57 +271,6 @@ def _ended(states: Callable[[], Mapping[str, State]], within: float) -> bool:
             return False
         time.sleep(0.5)
     return True
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Submitted:
-    """The workers that an engine started for a run."""
-
-    engine: Engine
-    ids: tuple[str, ...]
-    options: Mapping[str, str]
-
-    def states(self) -> dict[str, State]:
-        return self.engine.states(LocalHost(), self.ids, self.options)
-
-
-def _submitted(directory: ResultsDirectory) -> _Submitted | None:
-    """Return the workers that an engine started for a run; None for a run without an engine. Also None if
-    another user submitted the workers, because the options of the engine name programs and files, which only
-    that user should run.
-
-    Raises RecordsError if the file about them is corrupt.
-    """
-    file = directory.path / SUBMITTED
-    if not file.exists() or file.stat().st_uid != os.geteuid():
-        return None
-    known = json_object(file)
-    try:
-        engine, ids, options = known["engine"], tuple(known["ids"]), dict(known["options"])
-    except (KeyError, TypeError, ValueError) as e:
-        raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
-    return _Submitted(engine=load_engine(engine), ids=ids, options=options)
-
-
-def worker_states(directory: ResultsDirectory) -> dict[str, State]:
-    """Return the states of the workers of a run, by the engine's ID of the worker; empty for a run without an
-    engine."""
-    found = _submitted(directory)
-    return {} if found is None else found.states()
-
-
-def cancel_workers(directory: ResultsDirectory) -> int:
-    """Cancel the workers of a run, and return how many were still waiting or running.
-
-    Raises UsageError for a run without an engine.
-    """
-    found = _submitted(directory)
-    if found is None:
-        raise UsageError("no engine runs this study", where=str(directory.path))
-    living = sum(s is not State.ENDED for s in found.states().values())
-    if living:
-        found.engine.cancel(LocalHost(), found.ids, found.options)
-    return living
 
 
 def serve_here(

@@ -20,6 +20,7 @@ from ..records import ResultsDirectory
 from .catalog import catalog, require_images
 from .results import Analyse, Results, analysed, frozen_study, write_report
 from .studies import draw_seed, study_from, study_text
+from .trust import require_trust
 from .workload_names import (
     misplaced,
     named_attachments,
@@ -80,9 +81,16 @@ def resume(
     max_blocks: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
+    trust: bool = False,
 ) -> Results:
-    """Resume the run of a results directory. See run() for the arguments and errors."""
+    """Resume the run of a results directory.
+
+    trust: execute its commands even if this user has not made the directory.
+
+    See run() for the other arguments and the errors. Raises UsageError for a directory that is not trusted.
+    """
     found = ResultsDirectory.open(Path(directory))
+    require_trust(found.path, trust=trust)
     study = within(frozen_study(found), time)
     own = order(found.path.parent, "nearmetal.api.resume", clock.time(), force=force)
     return complete_run(resumed(study, found, own, _shown(progress), max_blocks=max_blocks))
