@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from nearmetal.api.engines import LOGS, _make_log_directory, _said
 from nearmetal.api.submitted import cancel_workers, elsewhere, remember, submitted, worker_states
 from nearmetal.cli.measure.engines import cancel
-from nearmetal.engines import State, load_engine
+from nearmetal.engines import Job, State, load_engine
+from nearmetal.engines.htcondor import HTCondor
 from nearmetal.engines.local import Local
 from nearmetal.engines.ssh import Ssh
 from nearmetal.engines.tables import table_engine
@@ -49,6 +51,10 @@ def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def directory(tmp_path: Path) -> ResultsDirectory:
     return ResultsDirectory.create(tmp_path / "results", "s", study_yaml="name: s\n")
+
+
+def job_in(logs: Path) -> Job:
+    return Job(name="s", argv=("true",), workers=1, directory=logs, logs=logs, cpus=1, seconds=None)
 
 
 BAIT = [
@@ -179,11 +185,8 @@ class Unborn(FakeHost):
 def test_a_worker_that_ended_at_once_is_an_error_and_no_process_is_signalled(
     tmp_path: Path, marker: Path
 ) -> None:
-    from nearmetal.engines import Job
-
-    job = Job(name="s", argv=("true",), workers=1, directory=tmp_path, logs=tmp_path, cpus=1, seconds=None)
     with pytest.raises(RunError, match="worker 1 ended at once"):
-        Local().submit(Unborn(), job, {})
+        Local().submit(Unborn(), job_in(tmp_path), {})
     assert not marker.exists()
 
 
@@ -310,8 +313,70 @@ def test_a_worker_that_has_left_its_queue_has_ended(
 def test_what_a_submit_command_prints_is_no_id_because_it_prints_it(
     name: str, said: str, tmp_path: Path
 ) -> None:
-    from nearmetal.engines import Job
-
-    job = Job(name="s", argv=("true",), workers=1, directory=tmp_path, logs=tmp_path, cpus=1, seconds=None)
     with pytest.raises(NearmetalError, match="printed no number of a job"):
-        table_engine(name).submit(Scheduler(0, said, ""), job, {})
+        table_engine(name).submit(Scheduler(0, said, ""), job_in(tmp_path), {})
+
+
+@pytest.mark.parametrize("dagman", ["no", "yes"])
+def test_htcondor_publishes_no_secret_of_the_environment(
+    dagman: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody who may read its queue sees what a job gets."""
+    monkeypatch.setenv("GITHUB_TOKEN", "secret")
+    monkeypatch.setenv("LC_ALL", "it's 1")
+    monkeypatch.setenv("LANG", "$(secret)\nqueue")
+    host = Submitting()
+    HTCondor().submit(host, job_in(tmp_path), {"dagman": dagman})
+    (argv,) = host.calls
+    text = str(host.stdin) + "".join(file.read_text() for file in tmp_path.glob("*.sub"))
+    assert "secret" not in text + str(argv) and "getenv" not in text and "'LC_ALL=it''s 1'" in text
+    assert f"PATH={os.environ['PATH']}" in text and "HOME=" in text
+    assert dagman == "no" or argv[:2] == ("env", "-i")
+
+
+def test_files_for_htcondor_replace_planted_links(tmp_path: Path) -> None:
+    logs, outside = tmp_path / "workers", tmp_path / "outside"
+    logs.mkdir()
+    outside.write_text("as it was")
+    for name in ("worker.sub", "workers.dag"):
+        (logs / name).symlink_to(outside)
+    HTCondor().submit(Submitting(), job_in(logs), {"dagman": "yes"})
+    assert outside.read_text() == "as it was"
+    for file in logs.iterdir():
+        assert file.lstat().st_mode == 0o100600
+
+
+class Submitting(FakeHost):
+    """A submit node of HTCondor."""
+
+    def __init__(self) -> None:
+        super().__init__(programs={"condor_submit": "/usr/bin/condor_submit"})
+        self.stdin: str | None = None
+
+    def answer(self, argv: tuple[str, ...], stdin: str | None) -> Completed:
+        self.stdin = stdin
+        said = "submitted to cluster 7.\n" if "env" in argv else "7.0 - 7.0\n"
+        return Completed(argv=argv, returncode=0, stdout=said, stderr="", seconds=0.0)
+
+
+def test_output_of_workers_is_written_to_no_other_place(tmp_path: Path, directory: ResultsDirectory) -> None:
+    """Batch systems append to the file that a name leads to."""
+    outside = tmp_path / "outside"
+    outside.write_text("as it was")
+    logs = directory.path / LOGS
+    logs.symlink_to(tmp_path)
+    with pytest.raises(RecordsError, match="is not a directory"):
+        _make_log_directory(directory.path)
+    logs.unlink()
+    assert _make_log_directory(directory.path) == logs
+    plants = (logs.joinpath("1.out").symlink_to, logs.joinpath("2.out").hardlink_to)
+    for name, plant in zip(("1.out", "2.out"), plants, strict=True):
+        plant(outside)
+        with pytest.raises(RecordsError, match="is not a file of its own"):
+            _make_log_directory(directory.path)
+        assert _said(directory) == ("" if name == "1.out" else "as it was")
+        (logs / name).unlink()
+    os.mkfifo(logs / "workers.dag.dagman.out")
+    with pytest.raises(RecordsError, match="is not a file of its own"):
+        _make_log_directory(directory.path)
+    assert _said(directory) == ""

@@ -170,12 +170,14 @@ def test_htcondor_describes_the_workers_in_its_own_quotes() -> None:
 
 def test_dagman_submits_the_workers_on_request(tmp_path: Path) -> None:
     said = "Submitting job(s).\n1 job(s) submitted to cluster 7.\n------\n"
-    host = Batch({("condor_submit",): "", ("condor_submit_dag",): said})
+    host = Batch({("condor_submit",): "", ("env",): said})
     logs = tmp_path / "my results"
     logs.mkdir()
     job = replace(JOB, logs=logs)
     assert HTCondor().submit(host, job, {"dagman": "yes"}) == ("7",)
-    assert host.calls == [("condor_submit_dag", "-force", "-batch-name", "nearmetal-s", "workers.dag")]
+    (argv,) = host.calls
+    assert argv[:2] == ("env", "-i") and f"PATH={os.environ['PATH']}" in argv
+    assert argv[-5:] == ("condor_submit_dag", "-force", "-batch-name", "nearmetal-s", "workers.dag")
     assert host.directories == [logs], "where DAGMan runs, and finds the files"
     graph = (logs / "workers.dag").read_text().splitlines()
     one = logs / "worker.sub"
@@ -184,9 +186,7 @@ def test_dagman_submits_the_workers_on_request(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="neither yes nor no"):
         HTCondor().submit(host, job, {"dagman": "1"})
     with pytest.raises(RunError, match="no number of a cluster"):
-        HTCondor().submit(
-            Batch({("condor_submit",): "", ("condor_submit_dag",): "?"}), job, {"dagman": "yes"}
-        )
+        HTCondor().submit(Batch({("condor_submit",): "", ("env",): "?"}), job, {"dagman": "yes"})
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@ them."""
 
 from __future__ import annotations
 
+import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -14,6 +16,7 @@ from ..engines import Job, NamesNodes, State, engine_names, load_engine, parse_o
 from ..errors import RecordsError, RunError, UnavailableError, UsageError
 from ..host import LocalHost
 from ..host.cgroups import inside_own_group
+from ..host.untrusted import UntrustedDirectory
 from ..model.record import section
 from ..model.study import Study
 from ..records import Orders, ResultsDirectory
@@ -46,7 +49,7 @@ ENDING = 90.0
 SPARE = 600.0
 """Seconds of a worker's time limit for its preparation and rehearsal, in addition to the time of the
 study."""
-LAST_LINES = 3
+LAST_LINES, LAST_BYTES = 3, 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,8 +196,7 @@ def run_by_engine(
 
 
 def _job(study: Study, directory: ResultsDirectory, fleet: Fleet, *, force: bool) -> Job:
-    logs = directory.path.resolve() / LOGS
-    logs.mkdir(exist_ok=True)
+    logs = _make_log_directory(directory.path.resolve())
     limit = study.design.max_time
     seconds = None if limit is None else 1.25 * limit + SPARE
     argv = [
@@ -213,6 +215,24 @@ def _job(study: Study, directory: ResultsDirectory, fleet: Fleet, *, force: bool
         cpus=max(arm.placement.ranks for arm in study.arms()),
         seconds=seconds,
     )
+
+
+def _make_log_directory(directory: Path) -> Path:
+    """Make the directory for the output of the workers, and return its path.
+
+    Raises RecordsError if the output could be appended to a file elsewhere. Batch systems follow links.
+    """
+    logs = directory / LOGS
+    with suppress(FileExistsError):
+        logs.mkdir()
+    if not stat.S_ISDIR(logs.lstat().st_mode):
+        raise RecordsError("is not a directory", where=str(logs), remedy="remove it")
+    for file in logs.iterdir():
+        facts = file.lstat()
+        if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
+            reason = "is not a file of its own, and workers write beside it"
+            raise RecordsError(reason, where=str(file), remedy="remove it")
+    return logs
 
 
 _NO_GROUPS = ("local", "ssh")
@@ -258,8 +278,17 @@ def _watch(
 
 def _said(directory: ResultsDirectory) -> str:
     """Return the last lines of the output of the worker that printed last; '' if there is no output."""
-    logs = sorted((directory.path / LOGS).glob("*.out"), key=lambda p: p.stat().st_mtime)
-    lines = logs[-1].read_text(errors="replace").splitlines() if logs else []
+    logs = UntrustedDirectory(directory.path / LOGS)
+    written = {
+        name: facts.st_mtime
+        for name in logs.names()
+        if name.endswith(".out") and (facts := logs.stat(name)) is not None and stat.S_ISREG(facts.st_mode)
+    }
+    if not written:
+        return ""
+    with logs.open_file(max(written, key=written.__getitem__)) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_BYTES))
+        lines = file.read(LAST_BYTES).decode(errors="replace").splitlines()
     return "\n".join(lines[-LAST_LINES:])
 
 
