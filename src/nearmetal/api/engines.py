@@ -324,6 +324,7 @@ def serve_here(
     Raises the errors of machine_for(), and of require_own_plan() and serve() in run.workers.serving.
     """
     from ..run.workers.serving import TOOLS, Terms, await_plan, require_own_plan, serve, taking_part
+    from ..workloads.build import StoredTools
 
     terms = Terms(
         until=None if seconds is None else time.monotonic() + seconds,
@@ -342,8 +343,9 @@ def serve_here(
     with taking_part(directory, terms) as label:
 
         def prepared() -> tuple[Machine, Study]:
-            digest = str(section(directory.provenance, "tools").get("digest", "")) if directory.frozen else ""
-            return machine_for(study, progress, tools=directory.path / TOOLS / digest if digest else None)
+            described = section(directory.provenance, "tools") if directory.frozen else {}
+            tools = StoredTools(place=directory.path / TOOLS, described=described)
+            return machine_for(study, progress, tools=tools)
 
         try:
             machine, study = prepared()

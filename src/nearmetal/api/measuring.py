@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..run.decide import Stop as Stop
     from ..run.run import Order as Order
     from ..run.run import Outcome as Outcome
+    from ..workloads.build import StoredTools
 
 
 def run(
@@ -240,14 +241,14 @@ def machine_for(
     *,
     machine: Machine | None = None,
     require_kvm: bool = False,
-    tools: Path | None = None,
+    tools: StoredTools | None = None,
 ) -> tuple[Machine, Study]:
     """Return this machine, ready to measure the study, and the study with the accelerator of each guest (KVM
     or emulation).
 
     machine: this machine, ready to measure, if the caller has it; None to prepare it.
     require_kvm: as in with_accelerators().
-    tools: directory of compiled programs; see the argument `stored` of prepare_machine().
+    tools: compiled programs of the run; see the argument `stored` of prepare_machine().
 
     Raises UnavailableError if this machine lacks what the study needs.
     """
@@ -282,7 +283,7 @@ def checked_again(study: Study, directory: ResultsDirectory, progress: Progress)
     return check_reopened(machine, study, directory, progress)[0]
 
 
-def machine_here(progress: Progress, mpi: Mpi | None, tools: Path | None = None) -> Machine:
+def machine_here(progress: Progress, mpi: Mpi | None, tools: StoredTools | None = None) -> Machine:
     """Return this machine, ready to measure. Raises UnavailableError, which names what to install.
 
     mpi: the requested MPI; None for the one that mpirun belongs to.

@@ -120,10 +120,9 @@ def own_run(directory: Path) -> OwnRun | None:
     """
     path, place = directory.resolve(), _place()
     name = _name(path)
+    if not _is_private(place):
+        return None
     try:
-        facts = place.stat()
-        if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
-            return None  # other users can write notes, or the home directory is that of another user
         run = msgspec.json.decode(UntrustedDirectory(place).read_bytes(name), type=OwnRun)
     except FileNotFoundError:
         return None
@@ -153,6 +152,16 @@ def newest_own_run(parent: Path, wanted: Callable[[Path], bool]) -> Path | None:
 
 def _place() -> Path:
     return user_state() / "nearmetal" / "runs"
+
+
+def _is_private(place: Path) -> bool:
+    """Return whether there are notes that nobody else can have written. The home directory may be that of
+    another user."""
+    try:
+        facts = place.stat()
+    except OSError:
+        return False
+    return facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
 
 
 def _name(path: Path) -> str:
