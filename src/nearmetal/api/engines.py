@@ -155,7 +155,7 @@ def run_by_engine(
     with interruptible(lambda: None), coordinating(directory, label, fleet.lease) as claims:
         present = Present(directory, claims)
         before = own_run(directory.path)  # such as workers of a coordinator that was killed
-        remember(directory, before and before.workers)  # fails before there are more workers
+        remember(directory, before.workers if before else None)  # fails before there are more workers
         progress.phase(f"submitting {fleet.workers} workers to {fleet.engine}")
         ids = engine.submit(host, _job(study, directory, fleet, force=order.force), fleet.options)
         workers = Submitted(engine=engine, ids=ids, options=fleet.options)

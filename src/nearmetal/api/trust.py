@@ -118,7 +118,7 @@ def _commands(directory: Path) -> Iterator[str]:
     each study, which says what else is started."""
     files = sorted({*directory.glob("study.yaml"), *directory.glob("*/study.yaml")})
     for file in files or sorted(directory.glob("studies/*.yaml")):
-        for line in _programs(load_study(file, None)):
+        for line in _programs(load_study(file, None, seed=0)):
             yield printable(line)
         yield f"and what else is in {printable(str(file))}"
 
