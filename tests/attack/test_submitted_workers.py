@@ -161,7 +161,7 @@ def test_an_id_that_is_none_reaches_no_command(
 
 RIGHT = {
     "local": ["42:7"],
-    "ssh": ["n1:42:7", "ssh://bench@10.0.0.1:2222:42:7", "bench@node-7.cluster:42:7"],
+    "ssh": ["n1:42:7", "ssh://bench@10.0.0.1:2222:42:7", "bench@node-7.cluster:42:7", "DOM\\u@n:42:7"],
     **{"slurm": ["17"], "htcondor": ["5"], "lsf": ["12"], "oar": ["3"], "sge": ["4"]},
     **{"pbs": ["8.srv", "8", "8[].srv-1.domain"], "flux": ["f1A", "ƒ2fPyzZGT"]},
 }
@@ -188,6 +188,14 @@ def test_a_worker_that_ended_at_once_is_an_error_and_no_process_is_signalled(
     with pytest.raises(RunError, match="worker 1 ended at once"):
         Local().submit(Unborn(), job_in(tmp_path), {})
     assert not marker.exists()
+
+
+def test_a_machine_of_a_worker_is_no_option_of_ssh(tmp_path: Path) -> None:
+    host = FakeHost()
+    for name in ("-oProxyCommand=x", "n 1", "n;1", ""):
+        with pytest.raises(UsageError):
+            Ssh().submit(host, job_in(tmp_path), {"hosts": name})
+    assert host.calls == []
 
 
 class HereAsThere(FakeHost):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,8 +13,8 @@ from ..host.runtime import make_runtime_directory
 from .contract import BIRTH, PID, Job, State, require_ids
 from .reach import at_once, destinations, on_node
 
-NAME = r"[A-Za-z0-9_\[][A-Za-z0-9_.@%+/:\[\]-]*"
-"""Regular expression for the name of a machine, which may be a destination of ssh."""
+NAME = r"[A-Za-z0-9_\[][A-Za-z0-9_.@%+/:\\\[\]-]*"
+"""Regular expression for the name of a machine, which may be a destination of ssh but no option."""
 _FIELDS = "set -- $(cat /proc/{pid}/stat 2>/dev/null | sed 's/.*)//')"
 """Shell command that sets $1 to the state and $20 to the start time of a process; both are empty if it has
 ended. The name of its program, in parentheses before these fields, may contain spaces and parentheses."""
@@ -37,6 +38,9 @@ class Ssh:
 
     def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
         hosts = self.nodes(options)
+        for name in hosts:
+            if re.fullmatch(NAME, name) is None:
+                raise UsageError(f"--engine ssh: {name!r} is no name of a machine", remedy="hosts=NAME,NAME")
         if len(hosts) < job.workers:
             raise UsageError(
                 f"--engine ssh: {job.workers} workers need as many different machines",
