@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -76,8 +76,8 @@ def test_a_directory_from_elsewhere_is_run_only_if_the_user_says_so(tmp_path: Pa
     (path / "tools" / "d").mkdir(parents=True)
     asked: list[list[str]] = []
 
-    def ask(directory: Path, commands: object) -> bool:
-        asked.append(list(commands))  # type: ignore[call-overload]
+    def ask(directory: Path, commands: Sequence[str]) -> bool:
+        asked.append(list(commands))
         return len(asked) > 1
 
     for again in range(2):
@@ -110,9 +110,11 @@ def test_trust_follows_no_link_out_of_the_directory(tmp_path: Path) -> None:
     require_trust(path, trust=True)
     assert outside.is_dir() and not (path / "tools").is_symlink()
     (path / "study.yaml").unlink()
+    (tmp_path / "elsewhere.yaml").write_text(STUDY)
     (path / "study.yaml").symlink_to(tmp_path / "elsewhere.yaml")
-    with pytest.raises(NearmetalError):
-        require_trust(path)
+    for trust in (True, False):
+        with pytest.raises(NearmetalError, match="leads out of the directory"):
+            require_trust(path, trust=trust)
 
 
 def test_a_study_in_parts_is_trusted_with_all_its_parts(tmp_path: Path) -> None:
@@ -124,8 +126,18 @@ def test_a_study_in_parts_is_trusted_with_all_its_parts(tmp_path: Path) -> None:
     note_run(series)
     require_trust(series)
     part = run_in(series, "p")
+    asked: list[str] = []
+
+    def ask(directory: Path, commands: Sequence[str]) -> bool:
+        asked.extend(commands)
+        return False
+
     with pytest.raises(UsageError, match="was not started by you"):
-        require_trust(series)
+        require_trust(series, ask=ask)
+    assert [line for line in asked if "what else" in line] == [
+        f"and what else is in {series}/studies/p.yaml",
+        f"and what else is in {part}/study.yaml",
+    ]
     note_run(part)
     require_trust(series)
     (series / "studies" / "p.yaml").write_text(STUDY.replace("marker", "other"))

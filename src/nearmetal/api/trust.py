@@ -67,7 +67,9 @@ def require_trust(directory: Path, *, trust: bool = False, ask: Ask | None = Non
     directories = (directory, *_parts(directory))
     if all(own_run(path) is not None for path in directories):
         return
-    if not trust and (ask is None or not ask(directory, list(_commands(directory)))):
+    for path in directories:
+        studies_digest(path)  # no study is a link to another place
+    if not trust and (ask is None or not ask(directory, list(_commands(directories)))):
         raise UsageError(
             "this run was not started by you with this home directory, or it was moved, changed, or started"
             " by an earlier version; its commands may be those of somebody else",
@@ -113,11 +115,11 @@ def _parts(directory: Path) -> list[Path]:
     return sorted(file.parent for file in directory.glob("*/study.yaml"))
 
 
-def _commands(directory: Path) -> Iterator[str]:
-    """Yield the user's programs in the studies of a directory as text that is safe to print, and the path of
+def _commands(directories: Sequence[Path]) -> Iterator[str]:
+    """Yield the user's programs in the studies of directories as text that is safe to print, and the path of
     each study, which says what else is started."""
-    files = sorted({*directory.glob("study.yaml"), *directory.glob("*/study.yaml")})
-    for file in files or sorted(directory.glob("studies/*.yaml")):
+    patterns = ("study.yaml", "studies/*.yaml")
+    for file in (file for path in directories for name in patterns for file in sorted(path.glob(name))):
         for line in _programs(load_study(file, None, seed=0)):
             yield printable(line)
         yield f"and what else is in {printable(str(file))}"

@@ -7,6 +7,7 @@ a note about it here. All machines that share the home directory have the same n
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -67,7 +68,7 @@ def studies_digest(directory: Path) -> str:
     Raises RecordsError if one of them cannot be read.
     """
     files, sha = UntrustedDirectory(directory), hashlib.sha256()
-    names = [name for name in _DEFINITIONS if files.is_file(name)]
+    names = [name for name in _DEFINITIONS if os.path.lexists(directory / name)]
     try:
         if "series.json" in names:
             names += [f"{_STUDIES}/{name}" for name in files.names(_STUDIES)]
@@ -87,6 +88,8 @@ def note_run(directory: Path, workers: Workers | None = None) -> None:
     place, path = _place(), directory.resolve()
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     place.chmod(0o700)
+    if not _is_private(place):
+        raise OSError(errno.EPERM, "other users may change it", str(place))
     before = None
     with suppress(RecordsError):  # a corrupt note is replaced
         before = own_run(path)
@@ -169,7 +172,10 @@ def _name(path: Path) -> str:
 
 
 def _forget_oldest(place: Path) -> None:
-    files = [(file.stat().st_mtime, file) for file in place.glob("*.json")]
+    files = []
+    for file in place.glob("*.json"):
+        with suppress(FileNotFoundError):  # another process has removed it
+            files.append((file.stat().st_mtime, file))
     for _, file in sorted(files)[: max(0, len(files) - KEPT)]:
         with suppress(OSError, ValueError):
             if msgspec.json.decode(file.read_bytes(), type=OwnRun).workers is None:
