@@ -92,6 +92,8 @@ def test_a_directory_from_elsewhere_is_run_only_if_the_user_says_so(tmp_path: Pa
         f"and what else is in {path}/study.yaml",
     ]
     assert (path / "tools").exists() and own_run(path) is None
+    assert directory_to_run(path, tmp_path, trust=True, dry_run=True) == path
+    assert (path / "tools").exists() and own_run(path) is None, "a dry run changes nothing"
     assert directory_to_run(path, tmp_path, ask=ask) == path and len(asked) == 2
     assert not (path / "tools").exists(), "nobody has seen what these programs do"
     assert directory_to_run(path, tmp_path) == path, "it is asked once"

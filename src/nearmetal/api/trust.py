@@ -30,18 +30,19 @@ def directory_to_run(
     holding: Sequence[str] = (PLAN, SERIES),
     trust: bool = False,
     ask: Ask | None = None,
+    dry_run: bool = False,
 ) -> Path:
     """Return a directory whose commands may be executed: the given one, or the newest one below it or below
     `parent` that this user has made.
 
     holding: files of which the newest directory must hold one.
-    trust, ask: see require_trust().
+    trust, ask, dry_run: see require_trust().
 
     Raises UsageError if there is none, and the errors of require_trust().
     """
     if directory is not None and not _below(directory):
         directory = ResultsDirectory.open(directory).path if not _is_series(directory) else directory
-        require_trust(directory, trust=trust, ask=ask)
+        require_trust(directory, trust=trust, ask=ask, dry_run=dry_run)
         return directory
     place = directory or parent
     found = newest_own_run(place, lambda path: any((path / name).is_file() for name in holding))
@@ -50,17 +51,20 @@ def directory_to_run(
             f"no results below {place}/ that you have measured with this home directory",
             remedy="name a results directory, or nearmetal quick",
         )
-    require_trust(found, trust=trust, ask=ask)
+    require_trust(found, trust=trust, ask=ask, dry_run=dry_run)
     return found
 
 
-def require_trust(directory: Path, *, trust: bool = False, ask: Ask | None = None) -> None:
+def require_trust(
+    directory: Path, *, trust: bool = False, ask: Ask | None = None, dry_run: bool = False
+) -> None:
     """Check that this user has made a directory, or trusts it. Trust is noted, so that it is asked for once.
 
     The compiled programs in a directory that is trusted now are removed, because nobody can see what they do.
 
     trust: whether the user has said that the directory is trusted.
     ask: asks the user; None if nobody can answer.
+    dry_run: note and remove nothing.
 
     Raises UsageError if the directory is not trusted, and RecordsError.
     """
@@ -76,6 +80,8 @@ def require_trust(directory: Path, *, trust: bool = False, ask: Ask | None = Non
             where=str(directory),
             remedy="read its study, then add --trust (in Python: trust=True)",
         )
+    if dry_run:
+        return
     from ..run.workers.serving import TOOLS
 
     for path in directories:

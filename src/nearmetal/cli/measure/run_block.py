@@ -55,7 +55,10 @@ def run_block(
     dry_run: bool = DryRun,
 ) -> int:
     found = ResultsDirectory.open(directory)
-    require_study(found.path, studies) if studies else require_trust(found.path, trust=trust, ask=asker())
+    if studies:
+        require_study(found.path, studies)
+    else:
+        require_trust(found.path, trust=trust, ask=asker(), dry_run=dry_run)
     own = order(found.path.parent, command_line(), STARTED, force=force)
     if not blocks and not stdin:
         if dry_run:

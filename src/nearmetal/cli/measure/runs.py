@@ -75,7 +75,9 @@ def resume(directory: Path = OwnDirectory, trust: bool = Trust, *, options: RunO
     from ...api.trust import directory_to_run
     from ..trust import asker
 
-    directory = directory_to_run(directory, options.results, trust=trust, ask=asker())
+    directory = directory_to_run(
+        directory, options.results, trust=trust, ask=asker(), dry_run=options.dry_run
+    )
     several = open_series(directory)
     if several is not None:
         from ..series import resume_series

@@ -42,7 +42,9 @@ def try_(
 ) -> int:
     from ...api.adhoc.try_change import suggested_change
 
-    directory = directory_to_run(directory, options.results, holding=(PLAN,), trust=trust, ask=asker())
+    directory = directory_to_run(
+        directory, options.results, holding=(PLAN,), trust=trust, ask=asker(), dry_run=options.dry_run
+    )
     first = analysed(open_results(directory), quiet=options.json)
     change = suggested_change(first, cell, options.seed)
     print(f"{change.cell.arm}, {change.cell.label}: trying {change.words}", file=sys.stderr)
