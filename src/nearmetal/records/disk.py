@@ -55,12 +55,14 @@ def failure(error: OSError, where: Path, *, kept: str, remedy: str = "") -> Reco
     return RecordsError(f"cannot write: {error.strerror or error}", where=str(where), remedy=remedy)
 
 
-def write_file(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Write a whole file to disk, replacing an existing one atomically. A link at its path is replaced too.
+
+    mode: permissions of the file.
 
     Raises OSError. The temporary file of a failed attempt is removed.
     """
-    UntrustedDirectory(path.parent).replace_file(path.name, data)
+    UntrustedDirectory(path.parent).replace_file(path.name, data, mode)
 
 
 def write_output(path: Path, data: bytes) -> None:
