@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from nearmetal.node.remote_lock import entered
 
 pytestmark = pytest.mark.beside
 
+LABEL = "nearmetal-0a1b2c"
+
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -29,12 +32,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "nearmetal.lock"
 
 
-@pytest.fixture
-def agent() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that stands for the agent on the other machine."""
-    with subprocess.Popen(["sleep", "1000"]) as process:
+@contextmanager
+def serving(tools: Tools, label: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The agent of a run on the other machine."""
+    argv = [str(tools / "nm-guest"), "serve", label]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.read(1)
         yield process
         process.kill()
+
+
+@pytest.fixture
+def agent(tools: Tools) -> Iterator[subprocess.Popen[bytes]]:
+    with serving(tools, LABEL) as process:
+        yield process
 
 
 def of(process: subprocess.Popen[bytes]) -> str:
@@ -44,8 +55,8 @@ def of(process: subprocess.Popen[bytes]) -> str:
 def test_a_run_over_machines_is_known_there(
     place: Path, agent: subprocess.Popen[bytes], tools: Tools
 ) -> None:
-    there, program, label = LocalHost(), Path(tools / "nm-guest"), "nearmetal-0a1b2c"
-    assert wanted_names()(f"{label}-0-1")
+    there, program, label = LocalHost(), Path(tools / "nm-guest"), LABEL
+    assert not wanted_names()(f"{label}-0-1"), "its mark is seen without the file"
     with entered(there, "n1", program, of(agent), label, force=False):
         (run,) = living_runs()
         assert (run.pid, run.run) == (agent.pid, label) and run.command.startswith(
@@ -67,25 +78,25 @@ def test_a_run_over_machines_is_known_there(
 def test_a_machine_on_which_another_run_measures_is_refused(
     place: Path, agent: subprocess.Popen[bytes], tools: Tools
 ) -> None:
-    there, program = LocalHost(), Path(tools / "nm-guest")
+    there, program, other = LocalHost(), Path(tools / "nm-guest"), "nearmetal-ffffff"
     dead = RunInfo(pid=agent.pid, born=1, run="nearmetal-dead00", since=0.0, command="c")
     place.write_text(f"{dead.line}\nno line of ours\n")
-    with entered(there, "n1", program, of(agent), "nearmetal-0a1b2c", force=False):
-        assert [r.run for r in parse_runs(place.read_text())] == ["nearmetal-dead00", "nearmetal-0a1b2c"]
+    with entered(there, "n1", program, of(agent), LABEL, force=False), serving(tools, other) as second:
+        assert [r.run for r in parse_runs(place.read_text())] == ["nearmetal-dead00", LABEL]
         before = place.read_text()
         with (
-            pytest.raises(BusyError, match="nearmetal-0a1b2c measures on n1"),
-            entered(there, "n1", program, of(agent), "nearmetal-ffffff", force=False),
+            pytest.raises(BusyError, match=f"{LABEL} measures on n1"),
+            entered(there, "n1", program, of(second), other, force=False),
         ):
             pass
         assert place.read_text() == before
-        with entered(there, "n1", program, of(agent), "nearmetal-ffffff", force=True):
+        with entered(there, "n1", program, of(second), other, force=True):
             assert len(living_runs()) == 2
     assert place.read_text() == f"{dead.line}\nno line of ours\n"
     place.unlink()
     place.symlink_to(place.parent / "other")
     with (
         pytest.raises(RunError, match="cannot be used"),
-        entered(there, "n1", program, of(agent), "nearmetal-ffffff", force=True),
+        entered(there, "n1", program, of(agent), LABEL, force=True),
     ):
         pass
