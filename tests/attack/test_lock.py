@@ -37,6 +37,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def no_wait() -> Iterator[None]:
+    """Fail if the test waits for somebody hostile."""
+
+    def fail(*_: object) -> None:
+        raise AssertionError("it waits")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
 def other() -> Iterator[int]:
     """A process that is no run of nearmetal."""
     with subprocess.Popen(["sleep", "1000"]) as process:
@@ -126,6 +140,7 @@ def test_the_own_run_may_be_stopped_and_that_of_another_user_not(
 
 
 @pytest.mark.parametrize("kind", ["fifo", "directory", "link", "other name"])
+@pytest.mark.usefixtures("no_wait")
 def test_things_that_are_no_lock(place: Path, kind: str) -> None:
     precious = place.with_name("precious")
     precious.write_text("precious")
@@ -138,16 +153,15 @@ def test_things_that_are_no_lock(place: Path, kind: str) -> None:
             place.symlink_to(precious)
         case _:
             os.link(precious, place)
-    signal.alarm(20)  # nothing waits for a writer of the FIFO
-    try:
-        assert living_runs(place) == ()
-        with pytest.raises(RunError, match="cannot open the lock") as caught:
-            machine_lock(VICTIM, command="c", path=place).__enter__()
-        assert caught.value.remedy is not None and "--force" in caught.value.remedy
-        with machine_lock(VICTIM, command="c", force=True, path=place):
-            assert is_alive(VICTIM)
-    finally:
-        signal.alarm(0)
+    assert living_runs(place) == ()
+    with (
+        pytest.raises(RunError, match="cannot open the lock") as caught,
+        machine_lock(VICTIM, command="c", path=place),
+    ):
+        pass
+    assert caught.value.remedy is not None and "--force" in caught.value.remedy
+    with machine_lock(VICTIM, command="c", force=True, path=place):
+        assert is_alive(VICTIM)
     assert precious.read_text() == "precious"
 
 
@@ -176,6 +190,7 @@ def test_a_process_that_holds_the_lock_and_names_no_run(place: Path) -> None:
             assert [run.run for run in living_runs(place)] == [VICTIM]
 
 
+@pytest.mark.usefixtures("no_wait")
 def test_a_process_that_never_lets_the_lines_be_changed(place: Path) -> None:
     place.touch()
     program = (
@@ -185,13 +200,9 @@ def test_a_process_that_never_lets_the_lines_be_changed(place: Path) -> None:
     argv = [sys.executable, "-c", program, str(place)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"\n"
-        signal.alarm(20)
-        try:
-            with machine_lock(VICTIM, command="c", path=place):
-                assert [run.run for run in living_runs(place)] == [VICTIM]
-        finally:
-            signal.alarm(0)
-            process.kill()
+        with machine_lock(VICTIM, command="c", path=place):
+            assert [run.run for run in living_runs(place)] == [VICTIM]
+        process.kill()
 
 
 def test_a_lock_in_a_directory_of_its_own_does_not_hide_a_run(place: Path, tmp_path: Path) -> None:
