@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +15,9 @@ from nearmetal.environments import Tools
 from nearmetal.errors import BusyError, RunError
 from nearmetal.host import LocalHost, lock
 from nearmetal.host.leftovers import wanted_names
-from nearmetal.host.lock import RunInfo, living_runs, machine_lock, parse_runs
+from nearmetal.host.lock import RunInfo, birth, living_runs, machine_lock, parse_runs
 from nearmetal.node import remote_lock
-from nearmetal.node.remote_lock import entered
+from nearmetal.node.remote_lock import entered, living_there
 
 pytestmark = pytest.mark.beside
 
@@ -100,3 +101,54 @@ def test_a_machine_on_which_another_run_measures_is_refused(
         entered(there, "n1", program, of(agent), LABEL, force=True),
     ):
         pass
+
+
+def change(tools: Tools, place: Path, line: str) -> subprocess.CompletedProcess[bytes]:
+    argv = [str(tools / "nm-guest"), "add-line", str(place), line]
+    return subprocess.run(argv, capture_output=True, timeout=60, check=False)
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("kind", ["fifo", "directory", "link", "other name"])
+def test_things_that_are_no_lock_there(place: Path, tools: Tools, kind: str) -> None:
+    precious = place.with_name("precious")
+    precious.write_text("precious")
+    match kind:
+        case "fifo":
+            os.mkfifo(place)
+        case "directory":
+            place.mkdir()
+        case "link":
+            place.symlink_to(precious)
+        case _:
+            os.link(precious, place)
+    done = change(tools, place, "line")
+    assert done.returncode == 1 and b"open" in done.stderr and precious.read_text() == "precious"
+    assert living_there(LocalHost()) == frozenset()
+
+
+@pytest.mark.attack
+def test_a_file_that_others_have_filled_or_locked(place: Path, tools: Tools) -> None:
+    place.write_bytes(b"\xff" * 100_000)
+    assert living_there(LocalHost()) == frozenset()
+    program = (
+        "import fcntl, sys; file = open(sys.argv[1], 'r+'); fcntl.lockf(file, fcntl.LOCK_EX)\n"
+        "print(flush=True); input()"
+    )
+    argv = [sys.executable, "-c", program, str(place)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"\n"
+        assert change(tools, place, "line").returncode == 0 and place.read_text() == "line\n"
+        process.kill()
+
+
+@pytest.mark.attack
+def test_a_line_there_that_names_a_process_which_is_no_run(
+    place: Path, agent: subprocess.Popen[bytes], tools: Tools
+) -> None:
+    born = birth(os.getpid())
+    assert born is not None
+    forged = RunInfo(pid=os.getpid(), born=born, run="nearmetal-ffffff", since=0.0, command="c")
+    place.write_text(f"{forged.line}\n")
+    with entered(LocalHost(), "n1", Path(tools / "nm-guest"), of(agent), LABEL, force=False):
+        assert living_there(LocalHost()) == {LABEL}
