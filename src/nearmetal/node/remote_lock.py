@@ -52,7 +52,7 @@ def entered(there: Host, name: str, agent: Path, stat: str, label: str, *, force
     try:
         if not force:
             for other in parse_runs(done.stdout):
-                if other.run != label and _lives(there, other):
+                if other.run != label and _lives(there, other, marked=True):
                     raise busy(other, name, None)
         yield
     finally:
@@ -60,7 +60,7 @@ def entered(there: Host, name: str, agent: Path, stat: str, label: str, *, force
 
 
 def living_there(there: Host) -> frozenset[str]:
-    """Return the labels of the runs that the lock file of a machine names and that are alive."""
+    """Return the labels of the runs that the lock file of a machine names and that may be alive."""
     path = lock_in(everyone=_everyone(there))
     # Any user may have put anything in its place.
     argv = ["dd", f"if={path}", "iflag=nonblock,nofollow", f"bs={LIMIT}", "count=1", "status=none"]
@@ -74,11 +74,14 @@ def _everyone(there: Host) -> bool:
     return bool(there.run(argv, timeout=SECONDS).stdout.strip())
 
 
-def _lives(there: Host, run: RunInfo) -> bool:
-    """Return whether the process of a run lives on a machine and bears the run's mark."""
-    done = there.run(["cat", f"/proc/{run.pid}/stat"], timeout=SECONDS)
-    marked = f" ({process_name(run.run)}) " in done.stdout
-    return done.ok and birth_in(done.stdout) == run.born and marked
+def _lives(there: Host, run: RunInfo, *, marked: bool = False) -> bool:
+    """Return whether the process of a run lives on a machine.
+
+    marked: whether it must also bear the run's mark, without which any user may have named it.
+    """
+    stat = there.run(["cat", f"/proc/{run.pid}/stat"], timeout=SECONDS)
+    name = f" ({process_name(run.run)}) "
+    return stat.ok and birth_in(stat.stdout) == run.born and (not marked or name in stat.stdout)
 
 
 def _command(label: str) -> str:
