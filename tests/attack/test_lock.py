@@ -190,6 +190,36 @@ def test_a_process_that_holds_the_lock_and_names_no_run(place: Path) -> None:
             assert [run.run for run in living_runs(place)] == [VICTIM]
 
 
+def test_a_run_of_a_version_without_marks_is_known_by_the_lock_that_it_holds(place: Path) -> None:
+    program = (
+        "import fcntl, sys; file = open(sys.argv[1], 'a+'); fcntl.flock(file, fcntl.LOCK_EX)\n"
+        "print(flush=True); input()"
+    )
+    argv = [sys.executable, "-c", program, str(place)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"\n"
+        place.write_text(line(process.pid, run=VICTIM) + line(os.getpid()))
+        assert [run.run for run in living_runs(place)] == [VICTIM]
+        with pytest.raises(BusyError, match=VICTIM), machine_lock(FORGED, command="c", path=place):
+            pass
+        process.kill()
+    assert living_runs(place) == ()
+
+
+def test_the_lock_is_left_over_if_nobody_holds_it(place: Path) -> None:
+    def found() -> list[str]:
+        return [item.detail for item in leftovers.find() if item.kind is leftovers.LeftoverKind.LOCK]
+
+    assert found() == []
+    os.mkfifo(place)
+    assert found() == [str(place)]
+    place.unlink()
+    with place.open("w") as file:
+        assert found() == [str(place)]
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert found() == [], "its holder is just starting"
+
+
 @pytest.mark.usefixtures("no_wait")
 def test_a_process_that_never_lets_the_lines_be_changed(place: Path) -> None:
     place.touch()
