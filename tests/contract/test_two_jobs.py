@@ -78,6 +78,7 @@ found = leftovers.find(label)
 for item in found:
     leftovers.remove(item)
 print(json.dumps({
+    "wanted": leftovers.wanted_names(label)(label),
     "found": [item.detail for item in found],
     "busy": attempt(lock),
     "named": [run.run for run in living_runs()],
@@ -89,6 +90,7 @@ print(json.dumps({
 )
 
 OWN_PLACES = "mount -t tmpfs tmpfs /tmp -o mode=1777 && mount -t tmpfs tmpfs /run && mkdir -m 1777 /run/lock"
+OWN_PIDS = ("--pid", "--fork", "--mount-proc")
 HIDDEN = "mount -t proc proc /proc -o hidepid=2"
 
 
@@ -130,12 +132,12 @@ def running(user: int, prepare: str, *options: str) -> Iterator[Run]:
         assert process.wait(60) == 0
 
 
-def intrude(run: Run, user: int, prepare: str | None) -> dict[str, Any]:
+def intrude(run: Run, user: int, prepare: str | None, *options: str) -> dict[str, Any]:
     """What a second job does and sees. prepare: None if it shares the directories of the run."""
     argv = python(INTRUDE, run.label, user, run.pid, run.scratch)
     inside = ["nsenter", f"--mount=/proc/{run.pid}/ns/mnt", "--", *argv]
     done = subprocess.run(
-        inside if prepare is None else within(prepare, (), argv),
+        inside if prepare is None else within(prepare, options, argv),
         capture_output=True,
         text=True,
         timeout=100,
@@ -159,17 +161,19 @@ def intrude(run: Run, user: int, prepare: str | None) -> dict[str, Any]:
         ("own /tmp", FIRST, 0),
         ("own /tmp and /proc", 0, 0),
         ("own /tmp and /proc", FIRST, 0),
+        ("own PIDs, seen from outside", 0, 0),
         ("hidden processes", FIRST, FIRST),
         ("hidden processes", FIRST, SECOND),
     ],
 )
 def test_a_second_job_leaves_the_run_of_the_first(jobs: str, first: int, second: int) -> None:
-    options = ("--pid", "--fork", "--mount-proc") if jobs == "own /tmp and /proc" else ()
+    options = OWN_PIDS if jobs in ("own /tmp and /proc", "own PIDs, seen from outside") else ()
     prepare = OWN_PLACES if jobs != "hidden processes" else f"{OWN_PLACES} && {HIDDEN}"
     with running(first, prepare, *options) as run:
         shared = jobs in ("one /tmp", "hidden processes")
-        seen = intrude(run, second, None if shared else prepare)
-        assert seen["found"] == [], seen
+        outside = () if "outside" in jobs else options
+        seen = intrude(run, second, None if shared else prepare, *outside)
+        assert seen["found"] == [] and not seen["wanted"], seen
         assert run.child_lives()
         if shared:
             assert seen["named"] == [run.label] and run.label in seen["busy"]
