@@ -174,7 +174,9 @@ def test_a_file_without_end(place: Path) -> None:
 
 
 def test_a_file_that_is_full_of_lines(place: Path) -> None:
-    place.write_text("".join(line(os.getpid(), run=f"nearmetal-{n:06x}") for n in range(2000)))
+    with place.open("w") as file:
+        while file.tell() + 120 < lock.LIMIT:
+            file.write(line(os.getpid(), run=f"nearmetal-{file.tell():06x}"))
     with machine_lock(VICTIM, command="c", path=place):
         assert [run.run for run in living_runs(place)] == [VICTIM]
 

@@ -355,13 +355,12 @@ def _change(
     try:
         runs = _alive(parse_runs(os.pread(fd, LIMIT, 0).decode(errors="replace")))
         runs = [run for run in runs if drop is None or _key(run) != _key(drop)]
-        if add is not None:
-            # Nobody can fill the file with lines of processes that are no runs, so that ours has no room.
-            mark = marked_labels()
-            runs = sorted([*runs, add], key=lambda run: run.run not in mark)
+        text = "".join(f"{run.line}\n" for run in [*runs, *([add] if add is not None else [])])
+        if add is not None and len(text) > LIMIT:  # somebody has filled it
+            text = f"{add.line}\n"
         os.ftruncate(fd, 0)
-        os.pwrite(fd, "".join(f"{run.line}\n" for run in runs).encode()[:LIMIT], 0)
-        if not runs and place is not None and _is_at(fd, place):
+        os.pwrite(fd, text.encode(), 0)
+        if not text and place is not None and _is_at(fd, place):
             with contextlib.suppress(OSError):  # a file of another user in /tmp: left empty
                 place.unlink()
     finally:
