@@ -265,7 +265,7 @@ def _said(directory: ResultsDirectory) -> str:
     """Return the last lines of the output of the worker that printed last; '' if there is no output."""
     logs = sorted((directory.path / LOGS).glob("*.out"), key=lambda p: p.stat().st_mtime)
     lines = logs[-1].read_text(errors="replace").splitlines() if logs else []
-    return "\n".join(lines[-LAST_LINES:])
+    return " | ".join(lines[-LAST_LINES:])
 
 
 def _ended(states: Callable[[], Mapping[str, State]], within: float) -> bool:

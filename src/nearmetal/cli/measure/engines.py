@@ -10,8 +10,9 @@ from ...api.engines import Fleet, cancel_workers, requested_fleet, worker_states
 from ...api.results import open_results
 from ...errors import ExitCode, UsageError
 from ...report.text import plural
-from ..common import complain, duration
+from ..common import duration
 from ..options import Directory, Results, RunOptions
+from ..output import complain, print_lines
 
 
 def fleet_of(options: RunOptions) -> Fleet | None:
@@ -40,9 +41,9 @@ def cancel(
     found = open_results(directory, results, complain)
     if dry_run:
         for worker, state in worker_states(found).items():
-            print(f"{worker}: {state}")
+            print_lines(f"{worker}: {state}")
         return ExitCode.DONE
     number = cancel_workers(found)
     ends = f"{plural(number, 'worker')} will end; each gives its round back"
-    print(ends if number else "every worker has ended already")
+    print_lines(ends if number else "every worker has ended already")
     return ExitCode.DONE

@@ -11,8 +11,9 @@ import typer
 from ...errors import UsageError
 from ...model.series import Scale
 from ...model.workloads.kernel import Pages
-from ..common import complain, duration, in_parts
+from ..common import duration, in_parts
 from ..options import OF_ENGINES, BackendOption, Directory, Only, RunOptions, ScaleOption, with_run_options
+from ..output import complain, print_lines
 
 
 @with_run_options(*OF_ENGINES)
@@ -26,9 +27,9 @@ def quick(
 
     study = quick_study(options.seed, pages, complain)
     if study.name == ONE_CPU:
-        print(
+        print_lines(
             "this machine has one CPU: quick runs one rank, and measures no messages between ranks",
-            file=sys.stderr,
+            to=sys.stderr,
         )
     return measure(study, options)
 

@@ -12,8 +12,8 @@ from ...api.results import open_results
 from ...records.disk import TRY_SECONDS
 from ...report.forms.json_form import cell_json
 from ...units import show_effect
-from ..common import complain, print_json
 from ..options import OF_ENGINES, Directory, RunOptions, with_run_options
+from ..output import complain, print_json, print_lines
 from ..read.present import print_result, result_json
 from ..view import analysed
 from .measuring import measure
@@ -41,7 +41,7 @@ def try_(
 
     first = analysed(open_results(directory, options.results, complain), quiet=options.json)
     change = suggested_change(first, cell, options.seed)
-    print(f"{change.cell.arm}, {change.cell.label}: trying {change.words}", file=sys.stderr)
+    print_lines(f"{change.cell.arm}, {change.cell.label}: trying {change.words}", to=sys.stderr)
 
     def show(second: Results) -> None:
         result, follows = change.result(second.analysis), bool(second.analysis.blocks)
@@ -49,7 +49,7 @@ def try_(
             print_json({"try": _as_json(change, result), **result_json(second, page_follows=follows)})
         else:
             print_result(second, json=False, page_follows=follows)
-            print(f"\n{change.words}: {_sentence(result)}")
+            print_lines("", f"{change.words}: {_sentence(result)}")
 
     return measure(change.study, options, show=show)
 
