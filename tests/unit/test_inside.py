@@ -15,6 +15,7 @@ from nearmetal.host.counters.energy import EnergyMeter, energy_domains, energy_f
 from nearmetal.host.counters.files import NODE_FILES, CounterFiles
 from nearmetal.host.counters.procfiles import Counters, CounterUnits, instance_counters
 from nearmetal.host.counters.sources import GroupSource, NodeSource
+from nearmetal.host.untrusted import UntrustedDirectory
 from nearmetal.meters.inside import InsideCounters, counted_everywhere, grown, own_sources
 from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
@@ -215,12 +216,13 @@ def test_the_cost_of_sampling_is_that_of_its_own_lines(tmp_path: Path) -> None:
 
 
 def test_costs_of_several_writers_add_up(tmp_path: Path) -> None:
-    assert costs_in(tmp_path) is None and sampling_cost(tmp_path / "a.cost.json") is None
+    files = UntrustedDirectory(tmp_path)
+    assert costs_in(files) is None and sampling_cost(files, "a.cost.json") is None
     for name in ("a", "b"):
         (tmp_path / f"{name}.cost.json").write_text('{"seconds": 10, "cpu": 0.002, "samples": 11}')
-    assert costs_in(tmp_path) == SamplingCost(seconds=20.0, cpu=0.004, samples=22)
+    assert costs_in(files) == SamplingCost(seconds=20.0, cpu=0.004, samples=22)
     (tmp_path / "c.cost.json").write_text("torn")
-    assert costs_in(tmp_path) == SamplingCost(seconds=20.0, cpu=0.004, samples=22)
+    assert costs_in(files) == SamplingCost(seconds=20.0, cpu=0.004, samples=22)
 
 
 def test_counting_inside_a_run_is_described_in_words() -> None:

@@ -225,7 +225,7 @@ def _remember(directory: ResultsDirectory, fleet: Fleet, ids: tuple[str, ...]) -
         "ids": list(ids),
         "nodes": list(fleet.nodes),
     }
-    store_file(directory.path / SUBMITTED, json.dumps(known).encode() + b"\n", directory.path)
+    store_file(directory.files, SUBMITTED, json.dumps(known).encode() + b"\n")
 
 
 def _watch(
@@ -300,7 +300,7 @@ def _submitted(directory: ResultsDirectory) -> _Submitted | None:
     file = directory.path / SUBMITTED
     if not file.exists() or file.stat().st_uid != os.geteuid():
         return None
-    known = json_object(file)
+    known = json_object(directory.files, SUBMITTED)
     try:
         engine, ids, options = known["engine"], tuple(known["ids"]), dict(known["options"])
     except (KeyError, TypeError, ValueError) as e:

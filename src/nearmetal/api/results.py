@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING
 from .. import RESULTS
 from ..errors import NearmetalError, RecordsError, UsageError
 from ..host.lock import living_runs as living_runs
+from ..host.untrusted import UntrustedDirectory
 from ..model.result import Analysis, Cell
 from ..model.study import Study
 from ..plan import make_plan
 from ..records import ResultsDirectory, SeriesDirectory, drawn_machines, node_states
+from ..records.directory import PLAN, STUDY
+from ..records.series import SERIES
 from ..report.tables.inside import InsideRecord, inside_of
 from ..samplers import costs_in
 from ..study_file import load_text
@@ -64,7 +67,7 @@ class Results:
     @property
     def inside(self) -> InsideRecord:
         """The counters of the run, and what sampling them cost."""
-        return inside_of(self.stored.provenance, costs_in(self.stored.path / "samples"))
+        return inside_of(self.stored.provenance, costs_in(self.stored.files.below("samples")))
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -80,6 +83,18 @@ Analyse = Callable[[ResultsDirectory], Results]
 def load(directory: str | PathLike[str]) -> Results:
     """Analyse a results directory. Raises RecordsError if it cannot be read."""
     return analysed(ResultsDirectory.open(Path(directory)))
+
+
+def directories_with(file: str, parent: Path) -> list[Path]:
+    """Return the sorted paths of the directories directly below parent that contain a file of this name. A
+    link below parent is followed only to a place below parent."""
+    if not parent.is_dir():
+        return []
+    files = UntrustedDirectory(parent)
+    try:
+        return [parent / name for name in files.names() if files.exists(f"{name}/{file}")]
+    except OSError as e:
+        raise UsageError(f"cannot be read: {e.strerror}", where=str(parent)) from e
 
 
 def open_series(
@@ -105,8 +120,8 @@ def series_below(parent: Path, note: Note = ignore) -> list[SeriesDirectory]:
     note: called with a text for each directory that cannot be read and is left out.
     """
     found = []
-    for file in parent.glob("*/series.json"):
-        series = SeriesDirectory(path=file.parent)
+    for path in directories_with(SERIES, parent):
+        series = SeriesDirectory(path=path)
         try:
             found.append((series.created, series.path.name, series))
         except RecordsError as e:
@@ -128,7 +143,7 @@ def open_results(path: Path | None, parent: Path = Path(RESULTS), note: Note = i
             where=str(path),
             remedy=f"name a part: ls {shlex.quote(str(path))}",
         )
-    if path is not None and (path / "study.yaml").exists():
+    if path is not None and ResultsDirectory(path=path).files.exists(STUDY):
         return ResultsDirectory.open(path)
     found = newest_first(path or parent, note)
     if path is not None and not found:
@@ -144,9 +159,9 @@ def newest_first(parent: Path, note: Note = ignore) -> list[ResultsDirectory]:
     note: called with a text for each directory that cannot be read and is left out.
     """
     found = []
-    for plan in parent.glob("*/plan.json"):
+    for path in directories_with(PLAN, parent):
         try:
-            directory = ResultsDirectory.open(plan.parent)
+            directory = ResultsDirectory.open(path)
             found.append((directory.plan().created, directory.name, directory))
         except NearmetalError as e:
             note(f"passed over: {e}")
@@ -155,7 +170,7 @@ def newest_first(parent: Path, note: Note = ignore) -> list[ResultsDirectory]:
 
 def frozen_study(directory: ResultsDirectory) -> Study:
     """Return the study of a results directory, reduced to the arms that took part."""
-    text, where, frozen = directory.study_yaml, str(directory.path / "study.yaml"), directory.plan()
+    text, where, frozen = directory.study_yaml, str(directory.path / STUDY), directory.plan()
     # Use no catalogue, because results are also read on machines that lack the backends of the measurement.
     return load_text(text, where, None, seed=frozen.seed).with_arms(frozen.arms)
 
@@ -223,7 +238,7 @@ def write_report(found: Results, *, figures: bool = False) -> list[Path]:
             directory.provenance,
             commands=(
                 shlex.join(
-                    ["nearmetal", "run", str(directory.path / "study.yaml"), "--seed", str(study.design.seed)]
+                    ["nearmetal", "run", str(directory.path / STUDY), "--seed", str(study.design.seed)]
                 ),
                 shlex.join(["nearmetal", "analyze", str(directory.path)]),
             ),

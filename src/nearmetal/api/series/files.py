@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import PaperFileError, StudyProblem, UsageError
+from ...host.untrusted import UntrustedDirectory
 from ...images import known_names
 from ...model.environments.image import ImageDefinition
 from ...model.keys import did_you_mean
@@ -48,8 +49,7 @@ def read_series(source: SeriesSource, *, scale: Scale | None, seed: int) -> Seri
         )
 
     def text_of(file: str) -> str:
-        with (directory / file).open("rb") as opened:
-            return opened.read(MAX_BYTES + 1).decode("utf-8-sig")
+        return UntrustedDirectory(directory).read_bytes(file, MAX_BYTES).decode("utf-8-sig")
 
     try:
         return _load(text_of, lambda file: str(directory / file), seed)

@@ -15,6 +15,7 @@ from ...api.catalog import known_names
 from ...api.engines import State, worker_states
 from ...api.results import (
     FIGURES,
+    directories_with,
     living_runs,
     newest_first,
     open_results,
@@ -24,8 +25,8 @@ from ...api.results import (
 )
 from ...api.series.results import frozen_series
 from ...errors import ExitCode, UsageError
-from ...records.directory import report_paths
-from ...records.disk import resume_line
+from ...records.directory import PLAN, STUDY, report_paths
+from ...records.disk import resume_line, write_output
 from ...records.export import ExportFormat
 from ...records.export import export as exported
 from ...report.text import plural
@@ -172,7 +173,7 @@ def export(
         write_bytes(data)
     else:
         try:
-            output.write_bytes(data)
+            write_output(output, data)
         except OSError as e:
             raise UsageError(f"cannot be written: {e.strerror}", where=str(output)) from e
     return ExitCode.DONE
@@ -180,7 +181,8 @@ def export(
 
 def list_(results: Path = Results, json: bool = Json) -> int:
     found, several = newest_first(results, complain), series_below(results, complain)
-    empty = sorted(p.parent for p in results.glob("*/study.yaml") if not (p.parent / "plan.json").exists())
+    planned = set(directories_with(PLAN, results))
+    empty = [path for path in directories_with(STUDY, results) if path not in planned]
     known = known_names()
     if json:
         print_json(
