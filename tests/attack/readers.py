@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import struct
+import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from tests.attack.fuzzing import Reader
+from tests.attack.hostile_results import METRIC, STUDY, make_hostile_series
+from zstandard import ZstdCompressor
 
 import nearmetal
 from nearmetal.api.catalog import catalog
+from nearmetal.api.checking import cpu_summary
+from nearmetal.api.engines import _submitted
+from nearmetal.api.results import analysed, frozen_study
 from nearmetal.host.guest_line import FrameKind, GuestLine
+from nearmetal.host.untrusted import UntrustedDirectory
 from nearmetal.images.importing import sif_offset
 from nearmetal.images.store import ImageStore
 from nearmetal.inventory import load_inventory
 from nearmetal.inventory.slurm import parse_scontrol, parse_sinfo
+from nearmetal.model.change import replace
+from nearmetal.model.plan import NextBlock
+from nearmetal.model.roof import MeasuredRoof, RoofRequest, roof_record
+from nearmetal.model.scope import NODE
+from nearmetal.model.study import Better
+from nearmetal.plan import make_plan
 from nearmetal.published.reading import load as load_paper
+from nearmetal.records import ResultsDirectory, SeriesDirectory
+from nearmetal.records.claims import CLAIMS, Claims, read_claim
+from nearmetal.records.export import ExportFormat, export
+from nearmetal.records.nodes import node_states
+from nearmetal.records.orders import Orders
+from nearmetal.report.forms.json_form import json_form
+from nearmetal.report.forms.summary import summary_text
+from nearmetal.report.tables.answer import absent_environments
+from nearmetal.samplers.reading import read_sections
 from nearmetal.study_file.environments.images import load_definition
-from nearmetal.study_file.load import load_study
+from nearmetal.study_file.load import load_study, load_text
 from nearmetal.testing.fake_host import FakeHost
+from nearmetal.testing.simulate import Spread, simulate
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(nearmetal.__file__).parent
@@ -81,7 +106,8 @@ def _stored_image(path: Path) -> object:
     """Find an image whose record has this content, and use it as commands do."""
     image = ImageStore(path.parents[2]).find("a", "k")
     if image is not None:
-        return f"{image.name} {image.digest[:12]} {image.size / 2**20:5.0f} {len(image.packages):4d} {image.created}"
+        facts = f"{image.digest[:12]} {image.size / 2**20:5.0f} {len(image.packages):4d} {image.created}"
+        return image.name + facts
     return None
 
 
@@ -91,8 +117,6 @@ def _named_image(path: Path) -> object:
 
 def sif() -> bytes:
     """Return a small SIF: header, two descriptors, and a squashfs."""
-    import tempfile
-
     from tests.unit.test_images_build import write_sif
 
     with tempfile.TemporaryDirectory() as directory:
@@ -141,6 +165,111 @@ def from_guest(ask: Callable[[GuestLine], object]) -> Callable[[Path], object]:
                 thread.join()
 
     return read
+
+
+@cache
+def results() -> dict[str, bytes]:
+    """Return the files of a results directory of two workers, by name."""
+    with tempfile.TemporaryDirectory() as parent:
+        study = load_text(STUDY, "study.yaml", None, seed=7)
+        made = ResultsDirectory.create(Path(parent), "study", study_yaml=STUDY)
+        facts = {
+            "boot": "b",
+            "cpu": {"model": "c"},
+            "kernel": {"release": "6.1"},
+            "roofs": [roof_record(ROOF)],
+        }
+        work = {"ep": {1: 100}}
+        made.freeze(
+            seed=7, arms=[a.name for a in study.arms()], provenance=facts, slices={"ep": 8}, work=work
+        )
+        made.write_roofs([ROOF])
+        made.want_roofs([RoofRequest(name="dgemm", ranks=1, transport="")])
+        plan = make_plan(study, blocks=2)
+        records = simulate(study, plan, metrics=[METRIC], overheads={"box/one": 0.2}, spread=Spread())
+        with made.writer() as writer:
+            for record in records:
+                writer.append(replace(record, counters={NODE: {"user": 0.5}}, phases={"start": 0.1}))
+        made.node_files.write("w", facts, node="n")
+        claims = Claims(made.path / CLAIMS, "w", host="n")
+        claims.take(1, 1)
+        claims.close()
+        block = NextBlock(
+            block=plan.blocks[0], attempt=1, slices={"ep": 8}, work={"ep": {1: 100}}, verified={}
+        )
+        Orders(made.path).give(block)
+        made.close()
+        (made.path / "engine.json").write_text(json.dumps(ENGINE))
+        return {str(f.relative_to(made.path)): f.read_bytes() for f in made.path.rglob("*") if f.is_file()}
+
+
+ROOF = MeasuredRoof(
+    name="dgemm", ranks=1, transport="", value=1e9, unit="flop/s", better=Better.HIGHER, measured=1.0, how="x"
+)
+ENGINE = {"engine": "local", "ids": ["4000000:1"], "options": {"a": "b"}, "nodes": ["n"]}
+
+
+def of_results(name: str, file: str, read: Callable[[ResultsDirectory], object], *others: bytes) -> Reader:
+    """Return a reader of one file of a results directory, whose other files are valid."""
+
+    def prepare(directory: Path) -> None:
+        for other, content in results().items():
+            (directory / other).parent.mkdir(parents=True, exist_ok=True)
+            (directory / other).write_bytes(content)
+
+    depth = len(Path(file).parts) - 1
+    return Reader(
+        name=name,
+        read=lambda path: read(ResultsDirectory(path=path.parents[depth])),
+        seeds=(results()[file], *others),
+        file=file,
+        prepare=prepare,
+    )
+
+
+def analysis(directory: ResultsDirectory) -> object:
+    """Read the records as every reading command does, up to the text that it prints."""
+    found = analysed(directory)
+    summary_text(
+        found.study,
+        found.analysis,
+        machine=cpu_summary(directory.provenance),
+        when=found.day,
+        results_dir=str(directory.path),
+        report=None,
+        width=80,
+        absent=absent_environments(directory.provenance),
+    )
+    json.dumps(json_form(found.study, found.analysis, results_dir="d", inside=found.inside), allow_nan=False)
+    return export(directory, found.analysis.cells, ExportFormat.JSON)
+
+
+def submitted(directory: ResultsDirectory) -> object:
+    """Read which workers an engine has started, as `status` does before it asks the engine."""
+    found = _submitted(directory)
+    return None if found is None else (found.ids, dict(found.options))
+
+
+@cache
+def series() -> bytes:
+    with tempfile.TemporaryDirectory() as directory:
+        return (make_hostile_series(Path(directory)).path / "series.json").read_bytes()
+
+
+HEADER = {"schema": 1, "tick": 100, "page": 4096, "trial": "t", "windows": {"ep": [[0.0, 1.0]]}}
+SAMPLE = {"time": 1.0, "monotonic": 1.0, "scopes": {"node": {"loadavg": "1 0 0\n", "stat": "cpu 1 2 3\n"}}}
+SAMPLES = f"{json.dumps(HEADER)}\n{json.dumps(SAMPLE)}\n".encode()
+
+
+def samples(path: Path) -> object:
+    return list(read_sections(UntrustedDirectory(path.parent), path.name))
+
+
+def packed_samples(path: Path) -> object:
+    """Read samples whose contents, but not whose compression, are damaged."""
+    place = path.parent / "packed"
+    place.write_bytes(ZstdCompressor().compress(path.read_bytes()))
+    return samples(place)
 
 
 READERS: dict[str, Reader] = {
@@ -193,6 +322,37 @@ READERS: dict[str, Reader] = {
             name="command in a guest",
             read=from_guest(lambda line: line.run(["true"], b"x", timeout=30)),
             seeds=(ENDED,),
+        ),
+        of_results("plan", "plan.json", lambda d: d.plan()),
+        of_results("study of results", "study.yaml", lambda d: frozen_study(d)),
+        of_results("provenance", "provenance.json", lambda d: (d.provenance, d.roofs(), node_states(d))),
+        of_results("records", "trials/local.jsonl", lambda d: list(d.trials())),
+        of_results("analysis of records", "trials/local.jsonl", analysis),
+        of_results("analysis of a plan", "plan.json", analysis),
+        of_results("analysis of a provenance", "provenance.json", analysis),
+        of_results("node", "nodes/w.json", lambda d: (d.nodes(), node_states(d), d.roofs())),
+        of_results("upper bounds", "roofs.json", lambda d: d.roofs()),
+        of_results("wanted upper bounds", "wanted-roofs.json", lambda d: d.wanted_roofs()),
+        of_results("checksums", "SHA256SUMS", lambda d: d.verify()),
+        of_results("claim", "claims/1.1.json", lambda d: read_claim(d.path / CLAIMS, 1, 1, lambda: 0.0)),
+        of_results("order", "orders/1.json", lambda d: list(Orders(d.path).read())),
+        of_results("engine", "engine.json", submitted),
+        Reader(name="samples", read=samples, seeds=(ZstdCompressor().compress(SAMPLES),)),
+        Reader(name="samples in frames", read=packed_samples, seeds=(SAMPLES,)),
+        Reader(
+            name="series",
+            read=lambda path: SeriesDirectory(path=path.parent).series(
+                lambda text, name: load_text(text, name, None)
+            ),
+            file="series/series.json",
+            seeds=(series(),),
+            prepare=make_hostile_series,
+        ),
+        Reader(
+            name="ends of a series",
+            read=lambda path: SeriesDirectory(path=path.parent).ends(),
+            file="ends.jsonl",
+            seeds=(b'{"part": "a", "why": "b", "at": 1.5}\n' * 2,),
         ),
     )
 }

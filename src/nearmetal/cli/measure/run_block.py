@@ -90,9 +90,9 @@ def _counted(run: Callable[[Callable[[BlockRun], None]], None], *, json: bool) -
 
 
 def _orders() -> Iterator[NextBlock]:
-    for line in sys.stdin.buffer:
+    for number, line in enumerate(sys.stdin.buffer, 1):
         if line.strip():
-            yield order_from(line)
+            yield order_from(line, f"standard input:{number}")
 
 
 def _as_text(named: NextBlock) -> str:
