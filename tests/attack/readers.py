@@ -20,14 +20,17 @@ from zstandard import ZstdCompressor
 import nearmetal
 from nearmetal.api.catalog import catalog
 from nearmetal.api.checking import cpu_summary
-from nearmetal.api.engines import _submitted
 from nearmetal.api.results import analysed, frozen_study
+from nearmetal.environments.criu_images import check_images, statistics_of
+from nearmetal.errors import RunError
 from nearmetal.host.guest_line import FrameKind, GuestLine
+from nearmetal.host.replies import FirstInstruction, read_reply
 from nearmetal.host.untrusted import UntrustedDirectory
 from nearmetal.images.importing import sif_offset
 from nearmetal.images.store import ImageStore
 from nearmetal.inventory import load_inventory
 from nearmetal.inventory.slurm import parse_scontrol, parse_sinfo
+from nearmetal.lifecycle import read_steps
 from nearmetal.model.change import replace
 from nearmetal.model.plan import NextBlock
 from nearmetal.model.roof import MeasuredRoof, RoofRequest, roof_record
@@ -51,7 +54,23 @@ from nearmetal.testing.simulate import Spread, simulate
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(nearmetal.__file__).parent
-FOUND: tuple[tuple[str, bytes], ...] = ()
+FOUND: tuple[tuple[str, bytes], ...] = (
+    ("SIF", b""),
+    ("record of an image", b'{"digest": null, "origin": "", "created": "", "size": 1, "packages": [""]}'),
+    (
+        "analysis of a plan",
+        b'{"schema": 2, "study": "", "seed": 7, "arms": ["box/one"], "created": 1,'
+        b' "schedule": {"name": "growing looks", "closing": []}}',
+    ),
+    ("order", b"[]"),
+    ("readiness of a guest", b"\0" * 4 + b"\x63\0\0\0" + b"\0" * 4),
+    ("readiness of a guest", b"\0" * 4 + b"\x09\0\0\0" + b"\xff\xff\xff\xff" + b"\0" * 20),
+    ("readiness of a guest", b"\0" * 4 + b"\x09\0\0\0" + b"\x0a\0\0\0" + b"\0" * 8 + b"[]"),
+    ("clocks of a guest", b"\0" * 4 + b"\x0b\0\0\0" + b"\1\0\0\0" + b"\0"),
+    ("command in a guest", b"\0" * 4 + b"\x08\0\0\0" + b"\4\0\0\0" + b"\x7f\x7f\0\0"),
+    ("memory map of CRIU", b"\0" * 8 + b"\0\0\x10\0" + b"\xff" * (1 << 20)),
+    ("steps of a rank", b'{"steps": [], "first": 1}\n'),
+)
 """Name of a reader, and a content that once ended it by another error than one with a place."""
 
 
@@ -199,14 +218,12 @@ def results() -> dict[str, bytes]:
         )
         Orders(made.path).give(block)
         made.close()
-        (made.path / "engine.json").write_text(json.dumps(ENGINE))
         return {str(f.relative_to(made.path)): f.read_bytes() for f in made.path.rglob("*") if f.is_file()}
 
 
 ROOF = MeasuredRoof(
     name="dgemm", ranks=1, transport="", value=1e9, unit="flop/s", better=Better.HIGHER, measured=1.0, how="x"
 )
-ENGINE = {"engine": "local", "ids": ["4000000:1"], "options": {"a": "b"}, "nodes": ["n"]}
 
 
 def of_results(name: str, file: str, read: Callable[[ResultsDirectory], object], *others: bytes) -> Reader:
@@ -244,12 +261,6 @@ def analysis(directory: ResultsDirectory) -> object:
     return export(directory, found.analysis.cells, ExportFormat.JSON)
 
 
-def submitted(directory: ResultsDirectory) -> object:
-    """Read which workers an engine has started, as `status` does before it asks the engine."""
-    found = _submitted(directory)
-    return None if found is None else (found.ids, dict(found.options))
-
-
 @cache
 def series() -> bytes:
     with tempfile.TemporaryDirectory() as directory:
@@ -270,6 +281,22 @@ def packed_samples(path: Path) -> object:
     place = path.parent / "packed"
     place.write_bytes(ZstdCompressor().compress(path.read_bytes()))
     return samples(place)
+
+
+# As CRIU writes them; see tests/unit/test_criu.py.
+ENTRIES = (b"\x08\x01", b"\x08\x05\x20\x04\x28\x07", b"\x08\x09\x20\x02\x28\x03")
+PAGEMAP = bytes(8) + b"".join(struct.pack("<I", len(e)) + e for e in ENTRIES)
+DUMP = b"\x08\xe8\x07\x10\xd0\x0f\x38\x03"
+STATISTICS = struct.pack("<III", 0x55105940, 0x57093306, len(DUMP) + 2) + b"\x0a" + bytes([len(DUMP)]) + DUMP
+STEPS = b'{"steps": 3, "passes": 1, "wrong": 0, "strange": 0, "first": 5}\n10 20\n'
+
+
+def steps(path: Path) -> object:
+    """Read the steps of a rank as a job does, which adds the place."""
+    try:
+        return read_steps(path.read_text(errors="replace"))
+    except ValueError as e:
+        raise RunError(str(e), where=str(path)) from e
 
 
 READERS: dict[str, Reader] = {
@@ -323,6 +350,25 @@ READERS: dict[str, Reader] = {
             read=from_guest(lambda line: line.run(["true"], b"x", timeout=30)),
             seeds=(ENDED,),
         ),
+        Reader(
+            name="memory map of CRIU",
+            read=lambda path: check_images(path.parent),
+            file="pagemap-1.img",
+            seeds=(PAGEMAP,),
+            prepare=lambda directory: (directory / "pages-1.img").write_bytes(bytes(7 * 4096)),
+        ),
+        Reader(
+            name="statistics of CRIU",
+            read=lambda path: statistics_of(path.parent),
+            file="stats-dump",
+            seeds=(STATISTICS,),
+        ),
+        Reader(
+            name="first instruction of an instance",
+            read=lambda path: read_reply(path.read_bytes(), FirstInstruction, str(path)),
+            seeds=(b'{"first": 123}\n',),
+        ),
+        Reader(name="steps of a rank", read=steps, seeds=(STEPS,)),
         of_results("plan", "plan.json", lambda d: d.plan()),
         of_results("study of results", "study.yaml", lambda d: frozen_study(d)),
         of_results("provenance", "provenance.json", lambda d: (d.provenance, d.roofs(), node_states(d))),
@@ -336,7 +382,6 @@ READERS: dict[str, Reader] = {
         of_results("checksums", "SHA256SUMS", lambda d: d.verify()),
         of_results("claim", "claims/1.1.json", lambda d: read_claim(d.path / CLAIMS, 1, 1, lambda: 0.0)),
         of_results("order", "orders/1.json", lambda d: list(Orders(d.path).read())),
-        of_results("engine", "engine.json", submitted),
         Reader(name="samples", read=samples, seeds=(ZstdCompressor().compress(SAMPLES),)),
         Reader(name="samples in frames", read=packed_samples, seeds=(SAMPLES,)),
         Reader(

@@ -1,6 +1,6 @@
 """Every reader of files that travel returns a value or an error with its place, whatever a file holds.
 
-`make fuzz` spends ten minutes on it. FUZZ_SECONDS is the time for all readers together.
+`make fuzz` spends ten minutes on it. FUZZ_SECONDS: time for all readers, one after the other.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from .json_files import (
     json_object,
     names_in,
     new_directory,
+    parse_json,
     read_bytes,
     require_schema,
     safe_name,
@@ -188,7 +189,7 @@ class SeriesDirectory:
         out: dict[str, str] = {}
         for line in read_bytes(self.files, name).splitlines() if self.files.exists(name) else ():
             try:
-                entry = json.loads(line)
+                entry = parse_json(line)
                 out[str(entry["part"])] = str(entry["why"])
             except (ValueError, KeyError, TypeError):
                 continue
