@@ -62,6 +62,11 @@ FOUND: tuple[tuple[str, bytes], ...] = (
         b'{"schema": 2, "study": "", "seed": 7, "arms": ["box/one"], "created": 1,'
         b' "schedule": {"name": "growing looks", "closing": []}}',
     ),
+    (
+        "analysis of a plan",
+        b'{"schema": 2, "study": "", "seed": 7, "arms": ["native/one", "box/one"], "created": 1e30,'
+        b' "schedule": {"name": "growing looks", "closing": []}}',
+    ),
     ("order", b"[]"),
     ("readiness of a guest", b"\0" * 4 + b"\x63\0\0\0" + b"\0" * 4),
     ("readiness of a guest", b"\0" * 4 + b"\x09\0\0\0" + b"\xff\xff\xff\xff" + b"\0" * 20),
@@ -267,6 +272,11 @@ def series() -> bytes:
         return (make_hostile_series(Path(directory)).path / "series.json").read_bytes()
 
 
+def read_series(path: Path) -> object:
+    found = SeriesDirectory(path=path.parent)
+    return found.created, found.series(lambda text, name: load_text(text, name, None))
+
+
 HEADER = {"schema": 1, "tick": 100, "page": 4096, "trial": "t", "windows": {"ep": [[0.0, 1.0]]}}
 SAMPLE = {"time": 1.0, "monotonic": 1.0, "scopes": {"node": {"loadavg": "1 0 0\n", "stat": "cpu 1 2 3\n"}}}
 SAMPLES = f"{json.dumps(HEADER)}\n{json.dumps(SAMPLE)}\n".encode()
@@ -386,9 +396,7 @@ READERS: dict[str, Reader] = {
         Reader(name="samples in frames", read=packed_samples, seeds=(SAMPLES,)),
         Reader(
             name="series",
-            read=lambda path: SeriesDirectory(path=path.parent).series(
-                lambda text, name: load_text(text, name, None)
-            ),
+            read=read_series,
             file="series/series.json",
             seeds=(series(),),
             prepare=make_hostile_series,

@@ -17,6 +17,8 @@ from ..errors import RecordsError
 from ..host.untrusted import UntrustedDirectory
 from ..model.record import JsonValue
 
+_END_OF_TIME = 1e11
+"""Unix seconds beyond which times have no date of four digits."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -118,6 +120,15 @@ def parse_json(text: bytes) -> Any:
         return msgspec.json.decode(text)
     except RecursionError as e:
         raise ValueError("nested too deeply") from e
+
+
+def unix_time(value: Any) -> float:
+    """Return a time in Unix seconds, as a file gives it. Raises TypeError, and ValueError for a time that has
+    no date."""
+    seconds = float(value)
+    if not 0 <= seconds < _END_OF_TIME:
+        raise ValueError(f"{seconds:g} is not a time in Unix seconds")
+    return seconds
 
 
 def json_object(directory: UntrustedDirectory, name: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from .json_files import (
     require_schema,
     safe_name,
     text_in,
+    unix_time,
 )
 
 SERIES, STUDIES, ENDS, TABLE = "series.json", "studies", "ends.jsonl", "published.toml"
@@ -99,8 +100,8 @@ class SeriesDirectory:
         """
         file = self.path / SERIES
         try:
-            return float(json_object(self.files, SERIES)["created"])
-        except (ValueError, KeyError, TypeError) as e:
+            return unix_time(json_object(self.files, SERIES)["created"])
+        except (ValueError, OverflowError, KeyError, TypeError) as e:
             raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
 
     def series(self, load: Callable[[str, str], Study]) -> Series:
