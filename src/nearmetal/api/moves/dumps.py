@@ -15,6 +15,7 @@ from ...environments.external import (
     again_line,
     describe,
     remove_images,
+    sync_images,
     write_begun,
     write_saved,
 )
@@ -50,12 +51,28 @@ def write(host: Host, external: External, work: Work, saved: Saved, images: Path
             begin_checkpoint(images, saved)
             noting = replace(work, round_written=round_written)
             external.checkpoint(host, noting, images.absolute(), saved.method)
+            _sync(host, external, images)
     except WrittenError as e:
         write_saved(images, saved)
         raise written(e, images) from e
     except (KeyboardInterrupt, OSError) as e:
         raise stopped_dump(host, external, images, why=e) from e
     return frozen
+
+
+def _sync(host: Host, external: External, images: Path) -> None:
+    """Flush all images to the disk: those of an instance that continues, and what was written after the end of
+    one. Raises RunError."""
+    try:
+        sync_images(host, images)
+    except RunError as e:
+        if runs(host, external):
+            raise RunError(f"no checkpoint of {external.name}, which continues: {e.what}", remedy=e.remedy) from e
+        raise RunError(
+            f"{external.name} has ended, and {e.what}",
+            where=str(images),
+            remedy=f"before the machine stops: copy the directory to another disk, or {again(images, None)}",
+        ) from e
 
 
 def begin_checkpoint(images: Path, saved: Saved) -> None:

@@ -35,6 +35,7 @@ from ...environments.external import (
     named,
     require_new,
     sizes_of,
+    sync_images,
     take_back,
     write_handed_over,
     write_images,
@@ -61,13 +62,23 @@ from .dumps import (
 from .hosts import RemoteImages, images_on, move_lazily, reason_of
 from .locks import only_one, only_one_of
 from .plans import ASK_SECONDS, CHECKPOINT, MIGRATE, MoveOptions, MovePlan, planned, remember, work_of
-from .restore_plans import RESTORE, RestorePlan, planned_restore, read, remember_restore
+from .restore_plans import (
+    RESTORE,
+    RestorePlan,
+    UntrustedError,
+    planned_restore,
+    read,
+    remember_restore,
+    require_trust,
+    untrusted_plan,
+)
 
 __all__ = [
     "MoveOptions",
     "MovePlan",
     "MoveResult",
     "RestorePlan",
+    "UntrustedError",
     "checkpoint",
     "migrate",
     "plan_checkpoint",
@@ -114,18 +125,26 @@ def plan_migrate(instance: str, to: str, how: MoveOptions) -> MovePlan:
         return planned(host, external, target, how, MIGRATE, remote)
 
 
-def plan_restore(directory: Path, into: str | None = None) -> RestorePlan:
+def plan_restore(directory: Path, into: str | None = None, *, trust: bool = False) -> RestorePlan:
     """Return the predicted duration of a restore, and what would prevent it. See restore()."""
     host = LocalHost()
     with only_one_of(directory):
+        try:
+            if not trust:
+                require_trust(directory)
+        except UntrustedError as e:
+            return untrusted_plan(directory, into, e)
         saved, external = read(host, directory, into, complete=False)
         return planned_restore(host, directory, saved, external)
 
 
-def checkpoint(instance: str, to: Path, how: MoveOptions, say: Say = lambda _: None) -> MoveResult:
+def checkpoint(
+    instance: str, to: Path, how: MoveOptions, say: Say = lambda _: None, warn: Say = lambda _: None
+) -> MoveResult:
     """Write an instance to a new directory. The instance ends then, unless how.keep_running is set.
 
     say: called with a message for the user when the writing begins.
+    warn: called with a warning, if there is one.
 
     Raises UsageError, UnavailableError, and RunError, which says whether the instance still runs.
     """
@@ -133,6 +152,8 @@ def checkpoint(instance: str, to: Path, how: MoveOptions, say: Say = lambda _: N
     external, target = find_external(host, instance), _directory(to)
     with _alone(external):
         plan = planned(host, external, target, how, CHECKPOINT)
+        if plan.warning and not how.keep_running:
+            warn(plan.warning)
         say(f"writing {plan.instance} to {to}")
         require_new(to)
         saved = described(host, external, plan.method)
@@ -153,16 +174,21 @@ def checkpoint(instance: str, to: Path, how: MoveOptions, say: Say = lambda _: N
     )
 
 
-def restore(directory: Path, into: str | None = None, say: Say = lambda _: None) -> MoveResult:
+def restore(
+    directory: Path, into: str | None = None, say: Say = lambda _: None, *, trust: bool = False
+) -> MoveResult:
     """Restore an instance from a directory that checkpoint() has written. The images stay there.
 
     into: name of the instance after the restore, such as another QMP socket; None for the name that it had.
+    trust: whether a checkpoint of somebody else is restored too.
 
-    Raises UsageError, UnavailableError and RunError.
+    Raises UntrustedError, UsageError, UnavailableError and RunError.
     """
     host = LocalHost()
     with ExitStack() as stack:
         stack.enter_context(only_one_of(directory))
+        if not trust:
+            require_trust(directory)
         saved, external = read(host, directory, into, complete=True)
         work = work_of(MoveOptions(), external)
         external.require_programs(host, work)
@@ -208,8 +234,8 @@ def migrate(
         if target.way is DestinationKind.SOCKET:
             stack.enter_context(_alone(named(f"qmp:{target.text}")))
         plan = planned(host, external, target, how, MIGRATE, remote)
-        if plan.method.risk:
-            warn(plan.method.risk)
+        for warning in filter(None, (plan.method.risk, plan.warning)):
+            warn(warning)
         say(f"moving {plan.instance} by {plan.method} to {to}")
         images = None
         if isinstance(external, Moves):
@@ -218,6 +244,8 @@ def migrate(
             done = _to_host(host, external, target, how, plan, remote, warn)
         else:
             done, images = _by_directory(host, external, target, how, plan)
+        if done.warning:
+            warn(done.warning)
     remember(plan, target, done.total, done.downtime)
     return MoveResult(
         action=MIGRATE,
@@ -323,7 +351,9 @@ def _send(
             with removed_if_failed(host, external, images):
                 port = there.serve_pages(work.criu(there.remote), images / PAGE_SERVER_LOG)
                 frozen = time.monotonic()
-                write_images(external, host, work, images, saved.method, server=port)
+                ending = replace(work, before_end=there.sync_words())
+                write_images(external, host, ending, images, saved.method, server=port)
+                sync_images(host, images)
         except WrittenError as e:
             raise written(e, images, there) from e
         except BaseException as e:

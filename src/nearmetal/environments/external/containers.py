@@ -19,6 +19,7 @@ from ...lifecycle import Costs, Method
 from ..criu import CONTAINER_COSTS, runtime_options
 from ..moving import Dump
 from .contract import ASK_SECONDS, SECONDS, DestinationKind, Facts, Saved, Work
+from .disk import synced_before_end
 from .dumping import (
     DumpedByCriu,
     MovedByImages,
@@ -102,6 +103,7 @@ class RuncContainer(_Container, DumpedByCriu):
     """A container of runc, in runc's default state directory."""
 
     kind = program = package = "runc"
+    own_fields: ClassVar = {"bundle": r"/.*"}
 
     def first(self, host: Host) -> int:
         return int(self._state(host)["pid"])
@@ -191,6 +193,7 @@ class LxcContainer(_Container):
 
     kind = package = "lxc"
     program = "lxc-checkpoint"
+    own_fields: ClassVar = {}
     checkpoints_by = (Method.CRIU,)
     moves_by: ClassVar = {DestinationKind.DIRECTORY: (Method.CRIU,), DestinationKind.HOST: (Method.CRIU,)}
 
@@ -199,9 +202,12 @@ class LxcContainer(_Container):
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
         pid = self._pid(host)
-        more = [] if work.keep_running else ["--stop"]
         try:
-            done = self._run(host, work, images, *more, timeout=work.time_limit)
+            if work.keep_running:
+                done = self._run(host, work, images, timeout=work.time_limit)
+            else:
+                with synced_before_end(images, work.before_end) as variables:
+                    done = self._run(host, work, images, "--stop", timeout=work.time_limit, env=variables)
         except BaseException:
             self._thaw(host, pid)
             raise
@@ -245,16 +251,25 @@ class LxcContainer(_Container):
             "configuration", known, good, bad, "copy its configuration and its root to the same paths"
         )
 
-    def _run(self, host: Host, work: Work, images: Path, *more: str, timeout: float) -> Completed:
+    def _run(
+        self,
+        host: Host,
+        work: Work,
+        images: Path,
+        *more: str,
+        timeout: float,
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
         """Run lxc-checkpoint with a PATH by which it finds CRIU.
 
         images: directory of the checkpoint.
         more: further options.
         timeout: time limit in seconds.
+        env: further environment variables.
         """
         path = f"{Path(script_on(host, work, images)).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
         argv = ["env", f"PATH={path}", "lxc-checkpoint", *self._named(), "--checkpoint-dir", str(images)]
-        return host.run([*_QUIETLY, str(images / _SAID), *argv, *more], timeout=timeout)
+        return host.run([*_QUIETLY, str(images / _SAID), *argv, *more], timeout=timeout, env=env)
 
     def _named(self) -> list[str]:
         directory, _, name = self.container.rpartition("/")

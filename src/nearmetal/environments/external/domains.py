@@ -31,11 +31,14 @@ from .contract import (
     DestinationKind,
     Facts,
     MovedAway,
+    RestoredError,
     Saved,
     Target,
     Work,
+    WrittenError,
     restore_line,
 )
+from .disk import make_synchronous, sync_images
 from .dumping import ended_if_interrupted, free_name
 from .saved import STATE
 from .surroundings import HostCheck
@@ -48,6 +51,8 @@ _NO_DOMAIN = ("invalid domain identifier", "does not exist")
 """Parts of xl's messages about a domain that it does not know."""
 _CPU_MODE = re.compile(r"<cpu mode='(?:host-passthrough|maximum)'")
 """Part of a domain's XML if its vCPUs have the features of the machine's processor."""
+_AUTO = "/etc/xen/auto"
+_AUTOSTART = "autostart"
 _DOMAIN_COSTS = Costs(fixed=Estimate(0.02, 0.2, 3.0), setup=Estimate(0.05, 0.5, 5.0))
 
 
@@ -71,9 +76,6 @@ class _Domain:
 
     def costs(self, method: Method) -> Costs:
         return _DOMAIN_COSTS
-
-    def needs(self, host: Host) -> Mapping[str, str]:
-        return {}
 
     def require_target(self, host: Host, target: Target) -> None:
         """Do nothing: the program that moves the domain checks the other host itself."""
@@ -105,6 +107,7 @@ class LibvirtDomain(_Domain):
     """A domain of libvirt, at the daemon of LIBVIRT_DEFAULT_URI or else at the user's default daemon."""
 
     kind = "libvirt"
+    own_fields: ClassVar = {_AUTOSTART: "yes"}
     moves_by: ClassVar = {DestinationKind.HOST: tuple(MOVE_OPTIONS)}
 
     def refuses(self, way: DestinationKind) -> Unavailable:
@@ -124,13 +127,7 @@ class LibvirtDomain(_Domain):
         require_program(host, "virsh", "libvirt-clients")
 
     def inspect(self, host: Host) -> Facts:
-        require_program(host, "virsh", "libvirt-clients")
-        done = self._ask(host, "dominfo", self.domain)
-        if not done.ok:
-            raise UsageError(
-                f"libvirt at {self._uri(host)}: {done.failure(find_virsh_message)}", remedy="virsh list --all"
-            )
-        facts = dict(re.findall(r"^([^:\n]+): +(.*)$", done.stdout, re.MULTILINE))
+        facts = self._information(host)
         if facts.get("State") != "running":
             raise UsageError(
                 f"domain {self.domain} does not run: {facts.get('State', 'in no state')}", remedy="virsh list"
@@ -139,6 +136,19 @@ class LibvirtDomain(_Domain):
         pid = host.read(f"/run/libvirt/qemu/{self.domain}.pid")
         processes = (int(pid),) if isinstance(pid, bytes) and pid.strip().isdigit() else ()
         return Facts(memory=memory, processes=processes, guest=memory)
+
+    def _information(self, host: Host) -> Mapping[str, str]:
+        """Return the lines of `virsh dominfo`. Raises UsageError if libvirt has no such domain."""
+        require_program(host, "virsh", "libvirt-clients")
+        done = self._ask(host, "dominfo", self.domain)
+        if not done.ok:
+            raise UsageError(
+                f"libvirt at {self._uri(host)}: {done.failure(find_virsh_message)}", remedy="virsh list --all"
+            )
+        return dict(re.findall(r"^([^:\n]+): +(.*)$", done.stdout, re.MULTILINE))
+
+    def needs(self, host: Host) -> Mapping[str, str]:
+        return {_AUTOSTART: "yes"} if self._information(host).get("Autostart") == "enable" else {}
 
     def remaining_state(self, host: Host) -> str:
         require_program(host, "virsh", "libvirt-clients")
@@ -171,16 +181,32 @@ class LibvirtDomain(_Domain):
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
         if work.keep_running:
             raise UsageError("virsh save ends the domain", remedy="without --keep-running, then restore it")
+        # libvirt ends the domain as the last step of a save, and then completes the file by a write that it does
+        # not flush.
+        make_synchronous(images / STATE)
         words = ("save", self.domain, str(images / STATE))
+        # Else libvirt would boot the domain anew, beside its images, when the machine starts.
+        starts = bool(self.needs(host))
+        if starts:
+            self._ask(host, "autostart", "--disable", self.domain).require(
+                f"domain {self.domain} is not saved, it continues", find=find_virsh_message
+            )
         try:
             done = ask_libvirt(host, self._uri(host), *words, timeout=work.time_limit)
         except BaseException:
             self._ask(host, "domjobabort", self.domain)  # without virsh, the daemon continues to save
+            self._start_again(host, starts=starts)
             raise
         if not done.ok:
             if done.returncode == TIMED_OUT:
                 self._ask(host, "domjobabort", self.domain)
+            self._start_again(host, starts=starts)
             raise self._failed(host, "not saved", done.failure(find_virsh_message))
+
+    def _start_again(self, host: Host, *, starts: bool) -> None:
+        """Let libvirt start the domain with the machine again, if it did so before a failed save."""
+        if starts:
+            self._ask(host, "autostart", self.domain)
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         done = self._ask(host, "restore", str(images / STATE))
@@ -194,8 +220,15 @@ class LibvirtDomain(_Domain):
                     where=str(images),
                     remedy=f"virsh domstate {self.domain}; if it is shut off: {restore_line(images)}",
                 )
-            return self.name
-        return self._restored(done, images, find_virsh_message)
+        else:
+            self._restored(done, images, find_virsh_message)
+        if _AUTOSTART in saved.own and not (done := self._ask(host, "autostart", self.domain)).ok:
+            raise RestoredError(
+                f"domain {self.domain} is restored, but libvirt will not start it with the machine: "
+                f"{done.failure(find_virsh_message)}",
+                remedy=f"virsh autostart {self.domain}",
+            )
+        return self.name
 
     def look(self, host: Host, images: Path, saved: Saved) -> Iterator[HostCheck]:
         taken = self._ask(host, "domstate", self.domain).stdout.strip() in ("running", "paused")
@@ -205,10 +238,12 @@ class LibvirtDomain(_Domain):
         bandwidth = (
             [] if work.bandwidth is None else ["--bandwidth", str(max(round(work.bandwidth / (1 << 20)), 1))]
         )
-        uri = uri_of(target)
+        uri, information = uri_of(target), self._information(host)
+        # Else the definition stays here, and libvirt may start the domain a second time.
+        persistent = ["--persistent", "--undefinesource"] if information.get("Persistent") == "yes" else []
         self._ask(host, "migrate-setmaxdowntime", self.domain, str(round(work.downtime_limit * 1e3)))
         begin = time.monotonic()
-        words = ["migrate", *MOVE_OPTIONS[method], *bandwidth, self.domain, uri]
+        words = ["migrate", *MOVE_OPTIONS[method], *persistent, *bandwidth, self.domain, uri]
         what = f"not moved by {method}"
         try:
             done = ask_libvirt(host, self._uri(host), *words, timeout=work.time_limit)
@@ -227,6 +262,19 @@ class LibvirtDomain(_Domain):
             total=total,
             downtime=int(downtime[1]) / 1e3 if downtime else None,
             sent=None,
+            warning=self._carry_autostart(host, uri) if information.get("Autostart") == "enable" else "",
+        )
+
+    def _carry_autostart(self, host: Host, uri: str) -> str:
+        """Let the other host start the moved domain when it boots, as this one did. Returns a warning if it does
+        not."""
+        done = ask_libvirt(host, uri, "autostart", self.domain, timeout=SECONDS)
+        if done.ok:
+            return ""
+        why = done.failure(find_virsh_message)
+        return (
+            f"{uri} will not start domain {self.domain} at boot, as this host did: {why}; next: virsh "
+            f"--connect {shlex.quote(uri)} autostart {shlex.quote(self.domain)}"
         )
 
     def _failed(self, host: Host, what: str, why: str, to: str = "") -> RunError:
@@ -270,6 +318,7 @@ class XenDomain(_Domain):
     """A domain of Xen, controlled by xl. nearmetal must run in the dom0."""
 
     kind = "xl"
+    own_fields: ClassVar = {}
     moves_by: ClassVar = {DestinationKind.HOST: (Method.STREAM,)}
 
     def refuses(self, way: DestinationKind) -> Unavailable:
@@ -288,7 +337,18 @@ class XenDomain(_Domain):
         found = self._listed(host, self.domain)
         if not found:
             raise UsageError(f"Xen has no domain {self.domain}", remedy="xl list")
-        return Facts(memory=int(found[_MEMORY]) << 20)
+        return Facts(memory=int(found[_MEMORY]) << 20, warning=self._started_at_boot(host))
+
+    def needs(self, host: Host) -> Mapping[str, str]:
+        return {}
+
+    def _started_at_boot(self, host: Host) -> str:
+        """Return a warning if dom0 starts the domain at boot."""
+        pattern = rf"^ *name *= *[\"']{re.escape(self.domain)}[\"']"
+        done = host.run(["grep", "-s", "-l", "-E", "-e", pattern, "-r", _AUTO], timeout=ASK_SECONDS)
+        if not (file := done.stdout.partition("\n")[0]):
+            return ""
+        return f"dom0 starts a new {self.domain} at its next boot because of {file}: remove that file first"
 
     def remaining_state(self, host: Host) -> str:
         require_xl(host)
@@ -299,15 +359,26 @@ class XenDomain(_Domain):
         return f"exists: xl list shows {found[_STATE]}" if found else ""
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
-        more = ["-c"] if work.keep_running else []
+        more = ["-c"] if work.keep_running else ["-p"]
         part, whole = shlex.quote(str(images / f".{STATE}")), shlex.quote(str(images / STATE))
 
         def argv(receiver: list[str]) -> list[str]:
             save = shlex.join(["xl", "save", *more, self.domain, "/proc/self/fd/3"])
-            line = f"trap '' PIPE; umask 077; {save} 3>&1 >&2 | {shlex.join(receiver)} dd bs=1M of={part}"
+            line = f"trap '' PIPE; umask 077; {save} 3>&1 >&2 | {shlex.join(receiver)} dd bs=1M conv=fsync of={part}"
             return ["bash", "-o", "pipefail", "-c", f"{line} && mv {part} {whole}"]
 
         self._followed(host, work, argv, "not saved")
+        if work.keep_running:
+            return
+        # `xl save` alone would end the domain before all of its state is on the disk.
+        try:
+            sync_images(host, images)
+        except BaseException:
+            host.run(["xl", "unpause", self.domain], timeout=ASK_SECONDS)
+            raise
+        done = host.run(["xl", "destroy", self.domain], timeout=ASK_SECONDS)
+        if not done.ok:
+            raise WrittenError(f"domain {self.domain} was saved, but is paused and still exists: {done.failure()}")
 
     def restore(self, host: Host, work: Work, images: Path, saved: Saved) -> str:
         if self.remaining_state(host):  # otherwise destroy() below would end a domain of the user's
