@@ -61,13 +61,15 @@ def write(host: Host, external: External, work: Work, saved: Saved, images: Path
 
 
 def _sync(host: Host, external: External, images: Path) -> None:
-    """Flush all images to the disk: those of an instance that continues, and what was written after the end of
-    one. Raises RunError."""
+    """Flush all images to the disk: those of an instance that continues, and what was written after the end
+    of one. Raises RunError."""
     try:
         sync_images(host, images)
     except RunError as e:
         if runs(host, external):
-            raise RunError(f"no checkpoint of {external.name}, which continues: {e.what}", remedy=e.remedy) from e
+            raise RunError(
+                f"no checkpoint of {external.name}, which continues: {e.what}", remedy=e.remedy
+            ) from e
         raise RunError(
             f"{external.name} has ended, and {e.what}",
             where=str(images),

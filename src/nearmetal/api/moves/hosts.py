@@ -35,12 +35,9 @@ from ...host.ssh import SshHost
 from .plans import ASK_SECONDS, REMOTE, SECONDS
 
 _DIES_WITH_TOOL = ("setpriv", "--pdeathsig", "KILL", "--")
-_KILL_NOTED = 'p=$(cat "$f") && tr "\\0" " " <"/proc/$p/cmdline" | grep -q -F -- "$0" && kill "$p"'
-"""Shell command that kills the process whose PID is in the file $f, if its command line contains $0. The PID
-may belong to another program by now."""
-_AWAIT_NOTED = 'while p=$(cat "$1") && tr "\\0" " " <"/proc/$p/cmdline" | grep -q -F -- "$0"; do sleep 0.01; done 2>/dev/null'
-"""Shell command that waits for the end of the process whose PID is in the file $1, if its command line
-contains $0."""
+_RUNS_NOTED = 'p=$(cat "$f") && tr "\\0" " " <"/proc/$p/cmdline" | grep -q -F -- "$0"'
+"""Shell command that succeeds if the process whose PID is in the file $f runs, and its command line contains
+$0. The PID may belong to another program by now."""
 _READY = b"\0"
 """Byte that a program of CRIU writes to the descriptor of --status-fd when it is ready."""
 _LONGEST = 86_400.0
@@ -107,11 +104,11 @@ class RemoteImages:
         self._pipe(pack, unpack, what=f"the images are not copied back from {self.remote.name}")
 
     def sync_words(self) -> tuple[str, ...]:
-        """Return the local command that waits until the page server has written its files, and flushes them to
-        the disk of the other machine."""
+        """Return the local command that waits until the page server has written its files, and flushes them
+        to the disk of the other machine."""
         note = (self.path / criu_of.PAGE_SERVER_LOG).with_suffix(".pid")
         flush = f"{shlex.join(sync_command(self.path))} && sync -- {shlex.quote(str(self.path.parent))}"
-        line = f"{_AWAIT_NOTED}; {flush}"
+        line = f"f=$1; while {_RUNS_NOTED}; do sleep 0.01; done 2>/dev/null; {flush}"
         return tuple(self.remote.words(["sh", "-c", line, str(self.path), str(note)]))
 
     def _pipe(self, *commands: Sequence[str], what: str) -> None:
@@ -179,7 +176,7 @@ class RemoteImages:
         if self.remote.connected():
             notes = [str(note) for _, note in self._programs]
             remove = "" if self.kept else '; rm -r -f "$0"'
-            end = f'for f in "$@"; do {_KILL_NOTED}; done 2>/dev/null{remove}'
+            end = f'for f in "$@"; do {_RUNS_NOTED} && kill "$p"; done 2>/dev/null{remove}'
             if self.remote.run(["sh", "-c", end, str(self.path), *notes], timeout=ASK_SECONDS).ok:
                 return ""
         # If the directory is kept, the error says what to copy from it.

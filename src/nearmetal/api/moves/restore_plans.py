@@ -121,9 +121,7 @@ def untrusted_plan(directory: Path, into: str | None, error: UntrustedError) -> 
     interrupted = read_interrupted(directory)
     saved = replace(interrupted, size=sizes_of(directory)) if interrupted else read_saved(directory)
     external = named(saved.name if into is None else into)
-    finding = HostCheck(
-        subject="origin", answer=CheckOutcome.PREVENTS, text=error.what, remedy=error.remedy
-    )
+    finding = HostCheck(subject="origin", answer=CheckOutcome.PREVENTS, text=error.what, remedy=error.remedy)
     return _plan(directory, saved, external, (finding,))
 
 
@@ -144,9 +142,7 @@ def planned_restore(host: Host, directory: Path, saved: Saved, external: Externa
     return _plan(directory, saved, external, tuple(_findings(host, directory, saved, external)))
 
 
-def _plan(
-    directory: Path, saved: Saved, external: External, findings: tuple[HostCheck, ...]
-) -> RestorePlan:
+def _plan(directory: Path, saved: Saved, external: External, findings: tuple[HostCheck, ...]) -> RestorePlan:
     costs = external.costs(saved.method)
     known = Conditions(
         memory=Estimate.exactly(float(saved.size)),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ...errors import RunError, UnavailableError, UsageError
-from ...host import Completed, Host, cgroups
+from ...host import Completed, Host, cgroups, text_of
 from ...host.mounts import private_tmpfs
 from ...host.pages import own_memory
 from ...host.processes.labelled import tree
@@ -30,7 +30,7 @@ from .dumping import (
     not_written,
     script_on,
 )
-from .surroundings import HostCheck, checked
+from .surroundings import CheckOutcome, HostCheck, checked
 
 _SAID = "lxc-checkpoint.log"
 _NO_CONTAINER = "does not exist"
@@ -151,6 +151,12 @@ class RuncContainer(_Container, DumpedByCriu):
         whole = host.run(["test", "-f", str(bundle / "config.json")], timeout=ASK_SECONDS).ok
         remedy = "copy the bundle of the container to that path"
         yield checked("bundle", whole, f"{bundle} is there", f"{bundle} contains no config.json", remedy)
+        if whole and (commands := _hooks(text_of(host, str(bundle / "config.json")))):
+            yield HostCheck(
+                subject="hooks",
+                answer=CheckOutcome.FINE,
+                text=f"runc runs these commands of config.json on the machine: {', '.join(commands)}",
+            )
 
     def _words(self, host: Host, work: Work, action: str, images: Path) -> list[str]:
         program = script_on(host, work, images)
@@ -183,6 +189,15 @@ class RuncContainer(_Container, DumpedByCriu):
             raise UsageError(f"runc has no container {self.container}", remedy="runc list")
         read: Mapping[str, str] = json.loads(done.stdout)
         return read
+
+
+def _hooks(config: str) -> tuple[str, ...]:
+    """Return the paths of the programs that runc runs outside of a container, from its config.json."""
+    try:
+        hooks = json.loads(config).get("hooks") or {}
+        return tuple(str(hook["path"]) for kind in hooks.values() for hook in kind)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ()
 
 
 class LxcContainer(_Container):

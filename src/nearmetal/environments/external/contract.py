@@ -123,8 +123,8 @@ class Work:
         seconds.
     time_limit: time limit of a checkpoint or a move, in seconds.
     round_written: is called with the directory of each pre-copy round of CRIU, while the instance runs.
-    before_end: command that must succeed before CRIU ends the instance, after the images are on the disk; empty
-        for none.
+    before_end: command that must succeed before CRIU ends the instance, after the images are on the disk;
+        empty for none.
     """
 
     criu: Callable[[Host], Criu]
@@ -164,8 +164,8 @@ class External(Protocol):
     checkpoints_by: methods of checkpoints that it supports, the default first.
     moves_by: methods of moves that it supports, by kind of destination, the default first. An instance cannot
         be moved to a kind of destination that is missing.
-    own_fields: what needs() may return: by name, the pattern of the whole value. Everything else in a description
-        is refused, since somebody else may have written it.
+    own_fields: what needs() may return: by name, the pattern of the whole value. Everything else in a
+        description is refused, since somebody else may have written it.
     """
 
     @property

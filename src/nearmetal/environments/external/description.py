@@ -1,5 +1,5 @@
-"""Reads and writes the description of a checkpoint, which is data that somebody else may have made: it contains
-no command and no option, and says by a signature whether this user has made it."""
+"""Reads and writes the description of a checkpoint, which is data that somebody else may have made: it
+contains no command and no option, and says by a signature whether this user has made it."""
 
 from __future__ import annotations
 
@@ -91,22 +91,22 @@ def read_description(directory: Path, name: str) -> tuple[Saved, dict[str, int],
 
 
 def require_plain(directory: Path) -> None:
-    """Check that a checkpoint contains only files and directories, apart from the links that CRIU makes between
-    pre-copy rounds. CRIU would follow other links out of the directory, and wait for a FIFO.
+    """Check that a checkpoint contains only files and directories, apart from the links that CRIU makes
+    between pre-copy rounds. CRIU would follow other links out of the directory, and wait for a FIFO.
 
     Raises DescriptionError, or OSError.
     """
     for path, status in entries_of(directory):
         round_before = stat.S_ISLNK(status.st_mode) and path.name == "parent"
-        if round_before and _ROUND.fullmatch(os.readlink(directory / path)):
+        if round_before and _ROUND.fullmatch(str((directory / path).readlink())):
             continue
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             raise DescriptionError(f"{path} is neither a file nor a directory")
 
 
 def find_stranger(directory: Path) -> str:
-    """Return who else than this user and root may have written files of a checkpoint, as part of a message; ''
-    for nobody. Raises OSError."""
+    """Return who else than this user and root may have written files of a checkpoint, as part of a message;
+    '' for nobody. Raises OSError."""
     for path, status in ((Path(), directory.stat()), *entries_of(directory)):
         if status.st_uid not in (os.geteuid(), 0):
             return f"{directory / path} belongs to user {status.st_uid}"
@@ -116,8 +116,8 @@ def find_stranger(directory: Path) -> str:
 
 
 def entries_of(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield the relative path and the status of everything in the directory of a checkpoint, which contains one
-    more level of directories. Links are not followed. Raises OSError."""
+    """Yield the relative path and the status of everything in the directory of a checkpoint, which contains
+    one more level of directories. Links are not followed. Raises OSError."""
     root = UntrustedDirectory(directory)
     for name in root.names():
         status = (directory / name).lstat()
@@ -128,8 +128,8 @@ def entries_of(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _sign(description: Mapping[str, Any]) -> str:
-    """Return a signature that only this user can make, by a key in the user's directory for lasting data; '' if
-    no key can be stored there."""
+    """Return a signature that only this user can make, by a key in the user's directory for lasting data; ''
+    if no key can be stored there."""
     try:
         key = _key()
     except OSError:

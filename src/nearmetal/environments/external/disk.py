@@ -1,5 +1,5 @@
-"""Puts the files of a checkpoint on the disk before the instance ends, so that a power cut at any moment leaves
-the instance or its images."""
+"""Puts the files of a checkpoint on the disk before the instance ends, so that a power cut at any moment
+leaves the instance or its images."""
 
 from __future__ import annotations
 

@@ -9,9 +9,10 @@ from ...errors import NearmetalError, UsageError
 from ...host import Host
 from .containers import LxcContainer, RuncContainer
 from .contract import External
-from .domains import LibvirtDomain, XenDomain
+from .domains import LibvirtDomain
 from .monitor import QemuProcess
 from .process import ProcessTree
+from .xen_domains import XenDomain
 
 
 def _is_number(text: str) -> bool:
@@ -19,8 +20,8 @@ def _is_number(text: str) -> bool:
 
 
 def _checked(text: str) -> str:
-    """Return a name that programs cannot mistake for an option. It may come from a description that somebody else
-    has made. Raises UsageError."""
+    """Return a name that programs cannot mistake for an option. It may come from a description that somebody
+    else has made. Raises UsageError."""
     if text.startswith("-") or not text.isprintable():
         raise UsageError(f"{text!r} is no name of an instance", remedy=_REMEDY)
     return text

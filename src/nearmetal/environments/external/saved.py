@@ -11,7 +11,6 @@ from pathlib import Path
 
 from ...errors import RunError, UnavailableError, UsageError
 from ...host.untrusted import UntrustedDirectory
-from ...lifecycle import Method
 from ...model.change import replace
 from ..criu_images import check_images, read_pagemap
 from .contract import Saved, restore_line
@@ -116,8 +115,8 @@ def write_saved(directory: Path, saved: Saved) -> int:
 
 
 def write_handed_over(directory: Path, host: str, path: Path) -> None:
-    """Write HANDED_OVER: the images were copied to a path on another host. It is on the disk when the function
-    returns. Raises OSError."""
+    """Write HANDED_OVER: the images were copied to a path on another host. It is on the disk when the
+    function returns. Raises OSError."""
     write_note(directory / HANDED_OVER, f"{host}:{path}\n")
 
 
@@ -152,7 +151,8 @@ def require_kept(directory: Path) -> None:
     instance was restored from it."""
     if (where := _note(directory, HANDED_OVER)) is not None:
         raise UsageError(
-            f"the images in {directory} were copied to {where or 'another host'}, to restore the instance there",
+            f"the images in {directory} were copied to {where or 'another host'}, to restore the instance "
+            "there",
             remedy=f"find out there; if it does not run: {again_line(directory)}",
         )
     if (note := _note(directory, RESTORED)) is not None:
@@ -179,8 +179,8 @@ def _note(directory: Path, name: str) -> str | None:
 
 
 def distrust(directory: Path) -> str:
-    """Return why a checkpoint may come from somebody else, whose program a restore would run with the rights of
-    this user; '' if this user has made it, or if it has no readable description."""
+    """Return why a checkpoint may come from somebody else, whose program a restore would run with the rights
+    of this user; '' if this user has made it, or if it has no readable description."""
     for name in (MANIFEST, BEGUN):
         with contextlib.suppress(OSError, DescriptionError):
             _, _, own = read_description(directory, name)
@@ -260,7 +260,8 @@ def remove_images(directory: Path) -> None:
 
 
 def sizes_by_file(directory: Path) -> dict[str, int]:
-    """Return the bytes of each image in a directory by its path there, without descriptions, notes and logs."""
+    """Return the bytes of each image in a directory by its path there, without descriptions, notes and
+    logs."""
     return {
         str(path): status.st_size
         for path, status in sorted(entries_of(directory))
