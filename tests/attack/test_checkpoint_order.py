@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from tests.patience import until
 
-from nearmetal.api.moves import dumps, hosts, moving
+from nearmetal.api.moves import dumps, hosts, remote
 from nearmetal.environments import Criu
 from nearmetal.environments.external import External, Saved, Work, find_external, require_kept
 from nearmetal.environments.external.saved import HANDED_OVER, RESTORED, require_new
@@ -272,7 +272,7 @@ def test_the_note_of_a_move_is_on_the_disk_before_the_restore_on_the_other_host(
     saved = Saved(name="pid:7", method=Method.CRIU)
     work = Work(criu=lambda _: pytest.fail("CRIU"))
     external = cast(External, Instance(check))
-    assert moving._on_remote(HOST, external, work, tmp_path, saved, there) == "pid:7"
+    assert remote.restore_on_remote(HOST, external, work, tmp_path, saved, there) == "pid:7"
 
 
 @pytest.mark.parametrize("note", [HANDED_OVER, RESTORED])
@@ -289,10 +289,8 @@ def test_a_note_that_cannot_be_read_allows_no_second_copy(tmp_path: Path, note: 
 
 def test_a_page_server_has_flushed_its_files_before_the_source_ends(tmp_path: Path) -> None:
     """Only the other machine has the memory then."""
-    remote = cast(Any, type("Remote", (), {"words": staticmethod(list)})())
-    there = hosts.RemoteImages(
-        host=HOST, remote=remote, path=tmp_path, bandwidth=None, time_limit=1.0, end=0.0
-    )
+    near = cast(Any, type("Remote", (), {"words": staticmethod(list)})())
+    there = hosts.RemoteImages(host=HOST, remote=near, path=tmp_path, bandwidth=None, time_limit=1.0, end=0.0)
     (tmp_path / "pages-1.img").touch()
     words = [sys.executable, "-c", "import time; time.sleep(600)", str(tmp_path)]
     with subprocess.Popen(words) as server:

@@ -9,14 +9,17 @@ from pathlib import Path
 
 from ...environments.external import (
     External,
+    RestoredError,
     Saved,
     Work,
     WrittenError,
     again_line,
     describe,
+    forget_restored,
     remove_images,
     sync_images,
     write_begun,
+    write_restored,
     write_saved,
 )
 from ...errors import NearmetalError, RunError
@@ -75,6 +78,22 @@ def _sync(host: Host, external: External, images: Path) -> None:
             where=str(images),
             remedy=f"before the machine stops: copy the directory to another disk, or {again(images, None)}",
         ) from e
+
+
+def restore_noted(host: Host, external: External, work: Work, images: Path, saved: Saved) -> str:
+    """Restore an instance on this machine from images, and note there that it was restored, so that no second
+    copy is. Returns its name."""
+    write_restored(images, external.name, finished=False)
+    try:
+        now = external.restore(host, work, images.absolute(), saved)
+    except RestoredError:
+        write_restored(images, external.name)
+        raise
+    except NearmetalError:
+        forget_restored(images)
+        raise
+    write_restored(images, now)
+    return now
 
 
 def begin_checkpoint(images: Path, saved: Saved) -> None:

@@ -208,7 +208,7 @@ class LxcContainer(_Container):
 
     kind = package = "lxc"
     program = "lxc-checkpoint"
-    own_fields: ClassVar = {}
+    own_fields: ClassVar[Mapping[str, str]] = {}
     checkpoints_by = (Method.CRIU,)
     moves_by: ClassVar = {DestinationKind.DIRECTORY: (Method.CRIU,), DestinationKind.HOST: (Method.CRIU,)}
 

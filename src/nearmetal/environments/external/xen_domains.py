@@ -63,7 +63,7 @@ class XenDomain(Domain):
     """A domain of Xen, controlled by xl. nearmetal must run in the dom0."""
 
     kind = "xl"
-    own_fields: ClassVar = {}
+    own_fields: ClassVar[Mapping[str, str]] = {}
     moves_by: ClassVar = {DestinationKind.HOST: (Method.STREAM,)}
 
     def refuses(self, way: DestinationKind) -> Unavailable:
