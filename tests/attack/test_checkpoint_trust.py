@@ -85,6 +85,20 @@ def test_an_unpacked_checkpoint_is_not_restored_without_trust(
     refused(images, "was not written by this user on this machine")
 
 
+@ROOT
+def test_a_key_of_another_user_signs_nothing(tmp_path: Path) -> None:
+    images = checkpoint(tmp_path)
+    os.chown(tmp_path / "state" / "nearmetal" / "checkpoint.key", 1234, -1)
+    refused(images, "was not written by this user")
+
+
+def test_a_look_at_a_checkpoint_makes_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = checkpoint(tmp_path)
+    unpacked(images, monkeypatch)
+    moving.plan_restore(images)
+    assert not (tmp_path / "other state").exists()
+
+
 def test_a_changed_description_is_noticed(tmp_path: Path) -> None:
     images = checkpoint(tmp_path)
     change(images, lambda read: read["own"].update(pids="4194001"))

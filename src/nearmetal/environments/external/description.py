@@ -24,7 +24,7 @@ from ...records.disk import sync_directory
 from .contract import Saved
 from .disk import write_note
 
-_KEY = "checkpoint.key"
+_KEY, _LONGEST_KEY = "checkpoint.key", 4096
 _ROUND = re.compile(r"(?:\.\./)?round-\d+/?")
 _WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -66,7 +66,7 @@ def text_of(saved: Saved, sizes: Mapping[str, int]) -> str:
         "machine": dict(saved.machine),
         "files": dict(sizes),
     }
-    return f"{json.dumps({**description, 'signature': _sign(description)}, indent=2)}\n"
+    return f"{json.dumps({**description, 'signature': _sign(description, make_key=True)}, indent=2)}\n"
 
 
 def read_description(directory: Path, name: str) -> tuple[Saved, dict[str, int], bool]:
@@ -127,20 +127,20 @@ def entries_of(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
                 yield Path(name, inner), (directory / name / inner).lstat()
 
 
-def _sign(description: Mapping[str, Any]) -> str:
+def _sign(description: Mapping[str, Any], *, make_key: bool = False) -> str:
     """Return a signature that only this user can make, by a key in the user's directory for lasting data; ''
-    if no key can be stored there."""
+    if there is no key."""
     try:
-        key = _key()
+        key = _key(make=make_key)
     except OSError:
         return ""
     return hmac.digest(key, json.dumps(description, sort_keys=True).encode(), "sha256").hex()
 
 
-def _key() -> bytes:
+def _key(*, make: bool) -> bytes:
     directory = user_state() / "nearmetal"
     own = UntrustedDirectory(directory)
-    if own.stat(_KEY) is None:
+    if make and own.stat(_KEY) is None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Complete when it gets its name: another command may read it at once.
         aside = directory / f".{_KEY}-{os.getpid()}"
@@ -149,4 +149,7 @@ def _key() -> bytes:
             os.link(aside, directory / _KEY)
         aside.unlink()
         sync_directory(directory)
-    return own.read_bytes(_KEY)
+    with own.open_file(_KEY) as file:
+        if os.fstat(file.fileno()).st_uid != os.geteuid():
+            raise PermissionError(f"{directory / _KEY} belongs to another user")
+        return file.read(_LONGEST_KEY)
