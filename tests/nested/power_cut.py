@@ -28,15 +28,21 @@ pytestmark = [pytest.mark.more, pytest.mark.timeout(3600)]  # everything is emul
 PATTERN = b"nearmetal power "
 PAGES = 8192
 #: Holds the pattern in each page.
-PROGRAM = f"import time; memory = bytearray({PATTERN!r} * 256 * {PAGES}); time.sleep(1e6)"
+PROGRAM = f"""
+import os, time
+memory = bytearray({PATTERN!r} * 256 * {PAGES})
+with open("/written/pid", "w") as file:
+    file.write(str(os.getpid()))
+time.sleep(1e6)
+"""
 #: Starts the program and a checkpoint of it, and says on the console when the checkpoint begins and when the
 #: program has ended.
 INSIDE = """
 cd /
 mkdir -p /written/state
 setsid --fork python3 -c "$0" </dev/null >/dev/null 2>&1
-sleep 3
-pid=$(pgrep -f 'sleep[(]1e6' | head -n 1)
+until [ -s /written/pid ]; do sleep 0.1; done
+pid=$(cat /written/pid)
 ( echo "cut: begun" >/dev/console
   while read -r stat </proc/$pid/stat && case $stat in *") Z "*) false;; esac; do sleep 0.01; done
   echo "cut: ended" >/dev/console ) &
@@ -96,6 +102,7 @@ def test_a_process_that_has_ended_is_whole_on_the_disk(
     subprocess.run(["debugfs", "-R", f"rdump /images {tmp_path}", disk], check=True, capture_output=True)
     images = tmp_path / "images"
     sizes = {str(p.relative_to(images)): p.stat().st_size for p in sorted(images.rglob("*")) if p.is_file()}
+    subprocess.run(["debugfs", "-R", f"dump /said {tmp_path}/said", disk], check=False, capture_output=True)
     print(f"cut at {moment}: ended {ended}; on the disk: {sizes}")
     if not ended:
         return  # the power ended it
