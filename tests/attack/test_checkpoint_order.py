@@ -238,12 +238,18 @@ class Near(LocalHost):
     def connected(self) -> bool:
         return True
 
+    def words(self, argv: Sequence[str]) -> list[str]:
+        return list(argv)
+
 
 class There(hosts.RemoteImages):
     """A directory on another machine that takes everything."""
 
     def send(self, images: Path, part: str = "") -> None:
         pass
+
+    def serve_pages(self, criu: Criu, log: Path) -> int:
+        return 4711
 
 
 class Instance:
@@ -275,6 +281,22 @@ def test_the_note_of_a_move_is_on_the_disk_before_the_restore_on_the_other_host(
     assert remote.restore_on_remote(HOST, external, work, tmp_path, saved, there) == "pid:7"
 
 
+def test_memory_at_a_page_server_is_on_the_disk_there_before_the_source_ends(
+    recorded: Recorded, process: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """A note says where the memory is, and the source ends last."""
+    images, path = tmp_path / "images", tmp_path / "there"
+    require_new(images)
+    path.mkdir()
+    there = There(host=HOST, remote=cast(Any, Near()), path=path, bandwidth=None, time_limit=30.0, end=0.0)
+    external = find_external(HOST, f"pid:{process.pid}")
+    saved = Saved(name=external.name, method=Method.CRIU_PAGESERVER)
+    remote._send(HOST, external, recorded.work, saved, images, there)
+    assert recorded.flushed[:3] == ["exists"] * 3, "the images here, those there, and their directory"
+    assert f"sync -- {tmp_path} exists" in recorded.file.read_text().splitlines()
+    assert (images / HANDED_OVER).read_text() == f"node7:{path}\n" and process.wait(10) == -9
+
+
 @pytest.mark.parametrize("note", [HANDED_OVER, RESTORED])
 @pytest.mark.parametrize("kind", ["empty", "fifo"])
 def test_a_note_that_cannot_be_read_allows_no_second_copy(tmp_path: Path, note: str, kind: str) -> None:
@@ -289,8 +311,9 @@ def test_a_note_that_cannot_be_read_allows_no_second_copy(tmp_path: Path, note: 
 
 def test_a_page_server_has_flushed_its_files_before_the_source_ends(tmp_path: Path) -> None:
     """Only the other machine has the memory then."""
-    near = cast(Any, type("Remote", (), {"words": staticmethod(list)})())
-    there = hosts.RemoteImages(host=HOST, remote=near, path=tmp_path, bandwidth=None, time_limit=1.0, end=0.0)
+    there = hosts.RemoteImages(
+        host=HOST, remote=cast(Any, Near()), path=tmp_path, bandwidth=None, time_limit=1.0, end=0.0
+    )
     (tmp_path / "pages-1.img").touch()
     words = [sys.executable, "-c", "import time; time.sleep(600)", str(tmp_path)]
     with subprocess.Popen(words) as server:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from nearmetal.api.moves import moving, past
 from nearmetal.api.moves.locks import only_one, only_one_of
+from nearmetal.cli import moving as cli
 from nearmetal.environments.external import Saved, find_external, named, write_begun, write_saved
 from nearmetal.environments.external.machine import build_id
 from nearmetal.environments.external.saved import (
@@ -83,6 +85,28 @@ def test_an_unpacked_checkpoint_is_not_restored_without_trust(
     images = checkpoint(tmp_path)
     unpacked(images, monkeypatch)
     refused(images, "was not written by this user on this machine")
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_a_terminal_asks_before_a_checkpoint_of_somebody_else_is_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agrees: bool
+) -> None:
+    trusted: list[bool] = []
+
+    def restore(*_: object, trust: bool) -> Any:
+        trusted.append(trust)
+        if not trust:
+            raise moving.UntrustedError("not written by this user")
+
+    monkeypatch.setattr(moving, "restore", restore)
+    monkeypatch.setattr(cli, "_show", lambda *_, **__: None)
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: agrees)
+    for name in ("stdin", "stderr"):
+        monkeypatch.setattr(getattr(sys, name), "isatty", lambda: True)
+    status = cli.restore(tmp_path, None, trust=False, json=False, dry_run=False)
+    assert trusted == [False, True][: 1 + agrees] and (status == 0) is agrees
+    with pytest.raises(moving.UntrustedError):
+        cli.restore(tmp_path, None, trust=False, json=True, dry_run=False)
 
 
 @ROOT

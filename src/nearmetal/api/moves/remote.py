@@ -103,6 +103,7 @@ def _send(
         try:
             with removed_if_failed(host, external, images):
                 port = there.serve_pages(work.criu(there.remote), images / PAGE_SERVER_LOG)
+                write_handed_over(images, there.remote.name, there.path)  # it says where the memory is
                 frozen = time.monotonic()
                 ending = replace(work, before_end=there.sync_words())
                 write_images(external, host, ending, images, saved.method, server=port)
