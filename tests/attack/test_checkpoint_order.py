@@ -16,7 +16,14 @@ from tests.patience import until
 
 from nearmetal.api.moves import dumps, hosts, remote
 from nearmetal.environments import Criu
-from nearmetal.environments.external import External, Saved, Work, find_external, require_kept
+from nearmetal.environments.external import (
+    External,
+    Saved,
+    Work,
+    find_external,
+    require_kept,
+    sync_command,
+)
 from nearmetal.environments.external.saved import HANDED_OVER, RESTORED, require_new
 from nearmetal.errors import RunError, UsageError
 from nearmetal.host import LocalHost
@@ -140,6 +147,7 @@ def test_images_of_criu_are_on_the_disk_before_the_instance_ends(
         write(recorded, name, Method.CRIU, tmp_path)
         assert recorded.flushed[0] == "exists"
         assert process.wait(10) == -9
+        assert not any(file.stat().st_mode & 0o077 for file in (tmp_path / "the images").rglob("*"))
         return
     recorded.fail()
     with pytest.raises(RunError, match=r"which continues: .*sync: Input/output error"):
@@ -209,7 +217,7 @@ def test_a_domain_of_libvirt_is_written_to_a_file_whose_name_is_on_the_disk(
         commands={
             (*virsh, "dominfo", "vm"): "State: running\nUsed memory: 1024 KiB\nAutostart: disable\n",
             (*virsh, "save", "vm", str(images / STATE)): save,
-            ("find", str(images), "-exec", "sync", "--", "{}", "+"): "",
+            tuple(sync_command(images)): "",
         },
         programs={"virsh": "/usr/bin/virsh"},
     )

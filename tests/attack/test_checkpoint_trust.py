@@ -103,10 +103,10 @@ def test_a_terminal_asks_before_a_checkpoint_of_somebody_else_is_restored(
     monkeypatch.setattr("typer.confirm", lambda *_, **__: agrees)
     for name in ("stdin", "stderr"):
         monkeypatch.setattr(getattr(sys, name), "isatty", lambda: True)
-    status = cli.restore(tmp_path, None, trust=False, json=False, dry_run=False)
+    status = cli.restore(tmp_path, "pid:7", trust=False, json=False, dry_run=False)
     assert trusted == [False, True][: 1 + agrees] and (status == 0) is agrees
     with pytest.raises(moving.UntrustedError):
-        cli.restore(tmp_path, None, trust=False, json=True, dry_run=False)
+        cli.restore(tmp_path, "pid:7", trust=False, json=True, dry_run=False)
 
 
 @ROOT

@@ -113,5 +113,5 @@ def test_a_process_that_has_ended_is_whole_on_the_disk(
         except UsageError as e:
             raise AssertionError(f"it runs nowhere, and its images are not on the disk: {e}") from e
     check_images(images)
-    memory = b"".join(file.read_bytes() for file in images.glob("pages-*.img"))
+    memory = b"".join(file.read_bytes() for file in images.rglob("pages-*.img"))
     assert len(re.findall(PATTERN, memory)) >= 256 * PAGES

@@ -57,9 +57,11 @@ def make_directory(directory: Path) -> None:
 
 
 def sync_command(directory: Path) -> list[str]:
-    """Return the command that flushes everything in a directory to the disk. It fails if that is not
-    possible. Other data of the file system, which may be much more, are not flushed."""
-    return ["find", str(directory), "-exec", "sync", "--", "{}", "+"]
+    """Return the command that takes everything in a directory away from other users, and flushes it to the
+    disk. It fails if that is not possible. Other data of the file system, which may be much more, are not
+    flushed."""
+    commands = (("chmod", "go="), ("sync", "--"))
+    return ["find", str(directory), *(word for words in commands for word in ("-exec", *words, "{}", "+"))]
 
 
 def sync_images(host: Host, directory: Path) -> None:
