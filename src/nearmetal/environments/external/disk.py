@@ -13,7 +13,8 @@ from pathlib import Path
 
 from ...host import Host
 from ...host.runtime import cache_directory, scratch_directory
-from ...records.disk import sync_directory, write_all
+from ...host.untrusted import write_all
+from ...records.disk import sync_directory
 from ..program import write_script
 from .contract import SECONDS
 
