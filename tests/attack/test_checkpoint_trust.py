@@ -87,26 +87,20 @@ def test_an_unpacked_checkpoint_is_not_restored_without_trust(
     refused(images, "was not written by this user on this machine")
 
 
+@pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("agrees", [True, False])
 def test_a_terminal_asks_before_a_checkpoint_of_somebody_else_is_restored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agrees: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agrees: bool, terminal: bool
 ) -> None:
-    trusted: list[bool] = []
-
-    def restore(*_: object, trust: bool) -> Any:
-        trusted.append(trust)
-        if not trust:
-            raise moving.UntrustedError("not written by this user")
-
-    monkeypatch.setattr(moving, "restore", restore)
-    monkeypatch.setattr(cli, "_show", lambda *_, **__: None)
+    images = checkpoint(tmp_path, own={"lib": "/evil"})
+    unpacked(images, monkeypatch)
     monkeypatch.setattr("typer.confirm", lambda *_, **__: agrees)
     for name in ("stdin", "stderr"):
-        monkeypatch.setattr(getattr(sys, name), "isatty", lambda: True)
-    status = cli.restore(tmp_path, "pid:7", trust=False, json=False, dry_run=False)
-    assert trusted == [False, True][: 1 + agrees] and (status == 0) is agrees
-    with pytest.raises(moving.UntrustedError):
-        cli.restore(tmp_path, "pid:7", trust=False, json=True, dry_run=False)
+        monkeypatch.setattr(getattr(sys, name), "isatty", lambda: terminal)
+    # With the user's trust, the next check refuses it.
+    said = "which no checkpoint of" if agrees and terminal else "was not written by this user"
+    with pytest.raises(UsageError, match=said):
+        moving.restore(images, ask=cli._ask)
 
 
 @ROOT

@@ -18,6 +18,7 @@ from ..errors import ExitCode, UsageError
 from ..lifecycle import Bounded, Estimate, Method
 from ..model.keys import alternatives
 from ..model.record import JsonValue
+from ..plain_text import one_line
 from ..records.json_files import to_json
 from ..units import parse_rate
 from .common import duration, quantity
@@ -94,21 +95,16 @@ def restore(
         plan = moving.plan_restore(directory, into, trust=trust)
         show(restore_json(plan), restore_lines(plan), json=json)
         return ExitCode.UNAVAILABLE if plan.prevented else ExitCode.DONE
-    try:
-        _restore(directory, into, trust=trust, json=json)
-    except moving.UntrustedError as e:
-        if json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise
-        if not typer.confirm(f"{e}\nRestore it?", err=True):
-            return ExitCode.USAGE
-        _restore(directory, into, trust=True, json=json)
+    with signals_as_ctrl_c(), View(quiet=json) as view:
+        done = moving.restore(directory, into, view.phase, trust=trust, ask=_ask)
+    _show(done, json=json)
     return ExitCode.DONE
 
 
-def _restore(directory: Path, into: str | None, *, trust: bool, json: bool) -> None:
-    with signals_as_ctrl_c(), View(quiet=json) as view:
-        done = moving.restore(directory, into, view.phase, trust=trust)
-    _show(done, json=json)
+def _ask(why: str) -> bool:
+    """Ask whether to restore a checkpoint of somebody else. Without a terminal, the answer is no."""
+    terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    return terminal and typer.confirm(f"{one_line(why)}. Restore it?", err=True)
 
 
 def migrate(

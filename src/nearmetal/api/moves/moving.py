@@ -28,7 +28,7 @@ from ...environments.external import (
     require_new,
     write_saved,
 )
-from ...errors import NearmetalError, RunError
+from ...errors import NearmetalError, RunError, UsageError
 from ...host import Host, LocalHost
 from ...host.runtime import scratch_directory, user_state
 from ...host.ssh import SshHost, SshWay, ssh_host
@@ -43,13 +43,13 @@ from .plans import CHECKPOINT, MIGRATE, MoveOptions, MovePlan, planned, remember
 from .remote import move_to_host
 from .restore_plans import (
     RESTORE,
+    TRUST,
     RestorePlan,
-    UntrustedError,
     planned_restore,
     read,
     remember_restore,
-    require_trust,
     untrusted_plan,
+    why_untrusted,
 )
 
 __all__ = [
@@ -57,7 +57,6 @@ __all__ = [
     "MovePlan",
     "MoveResult",
     "RestorePlan",
-    "UntrustedError",
     "checkpoint",
     "migrate",
     "plan_checkpoint",
@@ -108,11 +107,8 @@ def plan_restore(directory: Path, into: str | None = None, *, trust: bool = Fals
     """Return the predicted duration of a restore, and what would prevent it. See restore()."""
     host = LocalHost()
     with only_one_of(directory):
-        try:
-            if not trust:
-                require_trust(directory)
-        except UntrustedError as e:
-            return untrusted_plan(directory, into, e)
+        if not trust and (why := why_untrusted(directory)):
+            return untrusted_plan(directory, into, why)
         saved, external = read(host, directory, into, complete=False)
         return planned_restore(host, directory, saved, external)
 
@@ -154,20 +150,26 @@ def checkpoint(
 
 
 def restore(
-    directory: Path, into: str | None = None, say: Say = lambda _: None, *, trust: bool = False
+    directory: Path,
+    into: str | None = None,
+    say: Say = lambda _: None,
+    *,
+    trust: bool = False,
+    ask: Callable[[str], bool] = lambda _: False,
 ) -> MoveResult:
     """Restore an instance from a directory that checkpoint() has written. The images stay there.
 
     into: name of the instance after the restore, such as another QMP socket; None for the name that it had.
     trust: whether a checkpoint of somebody else is restored too.
+    ask: called with the reason if the checkpoint may come from somebody else; returns whether it is trusted.
 
-    Raises UntrustedError, UsageError, UnavailableError and RunError.
+    Raises UsageError, UnavailableError and RunError.
     """
     host = LocalHost()
     with ExitStack() as stack:
         stack.enter_context(only_one_of(directory))
-        if not trust:
-            require_trust(directory)
+        if not trust and (why := why_untrusted(directory)) and not ask(why):
+            raise UsageError(why, remedy=TRUST)
         saved, external = read(host, directory, into, complete=True)
         work = work_of(MoveOptions(), external)
         external.require_programs(host, work)

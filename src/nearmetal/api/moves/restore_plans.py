@@ -37,12 +37,9 @@ from .past import keep, past_moves
 from .plans import MoveOptions, work_of
 
 RESTORE = "restore"
+TRUST = "if you trust whoever has written it: --trust"
 _READ = 32 << 20
 """Largest number of bytes that are read to measure how fast images are read."""
-
-
-class UntrustedError(UsageError):
-    """A checkpoint may come from somebody else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,21 +104,18 @@ def read(host: Host, directory: Path, into: str | None, *, complete: bool) -> tu
     return saved, external
 
 
-def require_trust(directory: Path) -> None:
-    """Raises UntrustedError if a checkpoint may come from somebody else."""
-    if why := distrust(directory):
-        raise UntrustedError(
-            f"{why}, and a restore runs its program with your rights",
-            remedy="if you trust whoever has written it: --trust",
-        )
+def why_untrusted(directory: Path) -> str:
+    """Return why a checkpoint must not be restored without a question; '' if this user has made it."""
+    why = distrust(directory)
+    return f"{why}, and a restore runs its program with your rights" if why else ""
 
 
-def untrusted_plan(directory: Path, into: str | None, error: UntrustedError) -> RestorePlan:
+def untrusted_plan(directory: Path, into: str | None, why: str) -> RestorePlan:
     """Return the plan of a restore that is refused. Nothing that the description names is read or asked."""
     interrupted = read_interrupted(directory)
     saved = replace(interrupted, size=sizes_of(directory)) if interrupted else read_saved(directory)
     external = named(saved.name if into is None else into)
-    finding = HostCheck(subject="origin", answer=CheckOutcome.PREVENTS, text=error.what, remedy=error.remedy)
+    finding = HostCheck(subject="origin", answer=CheckOutcome.PREVENTS, text=why, remedy=TRUST)
     return _plan(directory, saved, external, (finding,))
 
 
