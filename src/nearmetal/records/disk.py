@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 from contextlib import suppress
 from pathlib import Path, PurePath
 
 from ..errors import DiskFullError, RecordsError
 from ..host.untrusted import UntrustedDirectory
+from ..plain_text import shell_word
 
 _FULL = {
     errno.ENOSPC: "no space left on the device",
@@ -20,7 +20,7 @@ _FULL = {
 
 def resume_line(directory: Path | str) -> str:
     """Return the command that resumes the run of a results directory."""
-    return f"nearmetal resume {shlex.quote(str(directory))}"
+    return f"nearmetal resume {shell_word(str(directory))}"
 
 
 TRY_SECONDS = 90
@@ -29,7 +29,7 @@ TRY_SECONDS = 90
 
 def try_line(directory: Path | str) -> str:
     """Return the command that tries the changes suggested for a results directory."""
-    return f"nearmetal try {shlex.quote(str(directory))}"
+    return f"nearmetal try {shell_word(str(directory))}"
 
 
 def analyze_line(directory: Path | str) -> str:
@@ -38,7 +38,7 @@ def analyze_line(directory: Path | str) -> str:
     The path is left out if the directory is directly below results/, because the command shows the newest
     results there by default.
     """
-    named = "" if Path(directory).parent == Path("results") else f" {shlex.quote(str(directory))}"
+    named = "" if Path(directory).parent == Path("results") else f" {shell_word(str(directory))}"
     return f"nearmetal analyze --all{named}"
 
 
@@ -55,12 +55,14 @@ def failure(error: OSError, where: Path, *, kept: str, remedy: str = "") -> Reco
     return RecordsError(f"cannot write: {error.strerror or error}", where=str(where), remedy=remedy)
 
 
-def write_file(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Write a whole file to disk, replacing an existing one atomically. A link at its path is replaced too.
+
+    mode: permissions of the file.
 
     Raises OSError. The temporary file of a failed attempt is removed.
     """
-    UntrustedDirectory(path.parent).replace_file(path.name, data)
+    UntrustedDirectory(path.parent).replace_file(path.name, data, mode)
 
 
 def write_output(path: Path, data: bytes) -> None:
