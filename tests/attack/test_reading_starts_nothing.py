@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import zstandard
+from tests.bait import lure
 from tests.unit.small_study import RATE, small_study
 
 import nearmetal
@@ -48,8 +49,6 @@ design: {baseline: native, margin: 3 %, seed: 2}
 """
 LONGEST = 20
 """Seconds after which a command hangs."""
-PROGRAMS = ("ssh", "squeue", "scancel", "mpirun", "git", "python3", "sh", "nearmetal", "lscpu")
-MODULES = ("sitecustomize", "usercustomize", "typer", "multiprocessing", "numpy", "nearmetal", "json")
 SYSTEM = ("/proc", "/sys", "/dev/null", "/dev/urandom", "/usr", "/lib", "/lib64", "/etc", "/run/lock")
 """Parts of the machine that belong to the installation."""
 STARTS = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty", "pty.spawn"}
@@ -218,22 +217,6 @@ def trap(valid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trap:
     for name in ("CACHE", "STATE", "CONFIG"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / "home" / name.lower()))
     return Trap(results=results, outside=outside)
-
-
-def lure(directory: Path, outside: Path) -> None:
-    """Add programs, modules and configurations that leave a mark if anything runs or reads them."""
-    for name in PROGRAMS:
-        (directory / name).write_text(f"#!/bin/sh\n: > {outside}/mark-{name}\n")
-        (directory / name).chmod(0o755)
-    for name in MODULES:
-        (directory / f"{name}.py").write_text(f"open({str(outside / f'mark-{name}')!r}, 'w')\n")
-    (directory / "config").write_text(f"Host *\n  ProxyCommand {directory}/ssh\n")
-    engine = {
-        "engine": "ssh",
-        "ids": ["n:1:2"],
-        "options": {"hosts": "n", "config": str(directory / "config")},
-    }
-    (directory / "engine.json").write_text(json.dumps(engine))
 
 
 NEEDED = (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.host import untrusted
-from nearmetal.host.untrusted import UntrustedDirectory
+from nearmetal.host.untrusted import UntrustedDirectory, read_named
 
 pytestmark = pytest.mark.attack
 
@@ -96,3 +96,67 @@ def test_nothing_is_written_through_a_link(kernel: str, tree: Path) -> None:
     assert (tree / "planted").read_bytes() == b"x"
     assert (tree / "planted").stat().st_mode & 0o777 == 0o600
     assert not (tree.parent / "made").exists()
+
+
+def test_a_part_is_no_way_out(kernel: str, tree: Path) -> None:
+    (tree / "below" / "up").symlink_to("..")
+    assert UntrustedDirectory(tree).below("below").read_bytes("file") == b"own"
+    for directory in (UntrustedDirectory.part(tree / "out"), UntrustedDirectory(tree).below("out")):
+        assert not directory.is_file("secret")
+        assert directory.exists("secret") or kernel != "openat2", "refused, but not free"
+        with pytest.raises(OSError):
+            directory.names()
+        with pytest.raises(OSError):
+            directory.replace_file("made", b"x")
+    assert not UntrustedDirectory(tree).is_directory("out") and UntrustedDirectory(tree).is_directory("below")
+    assert not (tree.parent / "made").exists()
+
+
+def test_a_file_is_replaced_and_not_the_target_of_a_link(kernel: str, tree: Path) -> None:
+    (tree / f".report.{os.getpid()}.tmp").symlink_to(tree.parent / "secret")
+    (tree / "report").symlink_to(tree.parent / "secret")
+    UntrustedDirectory(tree).replace_file("report", b"new")
+    assert not (tree / "report").is_symlink() and (tree / "report").read_bytes() == b"new"
+    assert (tree.parent / "secret").read_text() == "secret"
+    (tree / "taken").mkdir()
+    with pytest.raises(OSError):
+        UntrustedDirectory(tree).replace_file("taken", b"new")
+    assert not list(tree.glob(".*.tmp"))
+
+
+def test_nothing_is_appended_to_a_file_elsewhere(kernel: str, tree: Path) -> None:
+    os.mkfifo(tree / "below" / "fifo")
+    for name in ("absolute", "up", "out/secret", "fifo", "below/fifo"):
+        with pytest.raises(OSError):
+            UntrustedDirectory(tree).open_to_append(name)
+    os.close(UntrustedDirectory(tree).open_to_append("made"))
+    assert (tree / "made").is_file() and (tree.parent / "secret").read_text() == "secret"
+
+
+def test_lines_are_bounded(kernel: str, tree: Path) -> None:
+    (tree / "lines").write_bytes(b"1\n22\n333\n4")
+    files = UntrustedDirectory(tree)
+    assert list(files.lines("lines", limit=4)) == [b"1\n", b"22\n", b"333\n", b"4"]
+    assert list(files.lines("lines", offset=5)) == [b"333\n", b"4"]
+    with pytest.raises(OSError, match="a line of more than 3 bytes"):
+        list(files.lines("lines", limit=3))
+
+
+def test_a_walk_follows_no_link(kernel: str, tree: Path) -> None:
+    at = tree
+    for _ in range(100):
+        (at / "d").mkdir()
+        at /= "d"
+    (at / "deep").touch()
+    (at / "loop").symlink_to(tree)
+    assert sorted(UntrustedDirectory(tree).files()) == ["below/file", f"{'d/' * 100}deep"]
+
+
+def test_a_file_that_the_user_names_may_be_a_link_but_nothing_that_waits(tree: Path) -> None:
+    assert read_named(tree / "absolute") == b"secret"
+    for name in ("fifo", "below", "missing"):
+        with pytest.raises(OSError):
+            read_named(tree / name)
+    with pytest.raises(OSError) as caught:
+        read_named(tree / "absolute", limit=5)
+    assert caught.value.errno == errno.EFBIG

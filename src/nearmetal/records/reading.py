@@ -178,8 +178,9 @@ class StoredLines:
             yield first, begin, lengths
 
     def _decoded(self, decode: Callable[[bytes], Record]) -> Iterator[Record]:
+        paths = [self.directory.path_to(name) for name in self.files]
         for (file, number, _, _), line in zip(self._each(), self.read(), strict=True):
-            yield _record(decode, line, self.directory.path_to(self.files[file]), number)
+            yield _record(decode, line, paths[file], number)
 
 
 def heads_of(records: Sequence[TrialRecord]) -> Sequence[Head]:
