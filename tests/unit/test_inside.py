@@ -207,12 +207,13 @@ def line(monotonic: float, own: float) -> str:
 def test_the_cost_of_sampling_is_that_of_its_own_lines(tmp_path: Path) -> None:
     raw = tmp_path / "local.jsonl"
     raw.write_text(line(100.0, 0.001) + line(101.0, 0.0012) + line(110.0, 0.004))
-    found = cost_of_samples(raw)
+    files = UntrustedDirectory(tmp_path)
+    found = cost_of_samples(files, raw.name)
     assert (found.seconds, found.samples) == (10.0, 3)
     assert found.share == pytest.approx(0.0003)
-    assert cost_of_samples(tmp_path / "none.jsonl").share is None
+    assert cost_of_samples(files, "none.jsonl").share is None
     raw.write_text(line(100.0, 0.001) + '{"time": 1.0, "mono')
-    assert cost_of_samples(raw) == SamplingCost(seconds=0.0, cpu=0.0, samples=0)
+    assert cost_of_samples(files, raw.name) == SamplingCost(seconds=0.0, cpu=0.0, samples=0)
 
 
 def test_costs_of_several_writers_add_up(tmp_path: Path) -> None:

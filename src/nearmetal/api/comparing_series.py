@@ -9,10 +9,10 @@ from pathlib import Path
 from ..errors import NearmetalError, UsageError
 from ..model.series import Series
 from ..records import SeriesDirectory
+from ..records.directory import directories_with
 from ..records.series import SERIES
 from ..report.tables.upgrade import Upgrade
 from .comparing import compare
-from .results import directories_with
 from .series.results import frozen_series
 
 

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING
 from .. import RESULTS
 from ..errors import NearmetalError, RecordsError, UsageError
 from ..host.lock import living_runs as living_runs
-from ..host.untrusted import UntrustedDirectory
 from ..model.result import Analysis, Cell
 from ..model.study import Study
 from ..plan import make_plan
 from ..records import ResultsDirectory, SeriesDirectory, drawn_machines, node_states
-from ..records.directory import PLAN, STUDY
+from ..records.directory import PLAN, STUDY, directories_with
 from ..records.series import SERIES
 from ..report.tables.inside import InsideRecord, inside_of
 from ..samplers import costs_in
@@ -83,18 +82,6 @@ Analyse = Callable[[ResultsDirectory], Results]
 def load(directory: str | PathLike[str]) -> Results:
     """Analyse a results directory. Raises RecordsError if it cannot be read."""
     return analysed(ResultsDirectory.open(Path(directory)))
-
-
-def directories_with(file: str, parent: Path) -> list[Path]:
-    """Return the sorted paths of the directories directly below parent that contain a file of this name. A
-    link below parent is followed only to a place below parent."""
-    if not parent.is_dir():
-        return []
-    files = UntrustedDirectory(parent)
-    try:
-        return [parent / name for name in files.names() if files.exists(f"{name}/{file}")]
-    except OSError as e:
-        raise UsageError(f"cannot be read: {e.strerror}", where=str(parent)) from e
 
 
 def open_series(

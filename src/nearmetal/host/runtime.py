@@ -1,5 +1,5 @@
 """Directories for files that must not outlive a run: a runtime directory with one scratch directory per
-run."""
+run. Only their user can read them."""
 
 from __future__ import annotations
 
@@ -69,10 +69,13 @@ def make_runtime_directory() -> None:
     """
     path = runtime_directory()
     with contextlib.suppress(FileExistsError):
-        path.mkdir(mode=0o755)
+        path.mkdir(mode=0o700)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise RunError(f"{path} is not a directory of this user", remedy=f"remove {path}")
+        raise RunError(
+            f"{path} is not a directory of this user",
+            remedy=f"have {path} removed, or set XDG_RUNTIME_DIR to a directory of your own",
+        )
 
 
 @contextmanager
@@ -85,7 +88,7 @@ def scratch_directory(label: str) -> Iterator[Path]:
             make_runtime_directory()
             # Another run that ends at this moment may remove the parent again.
             with contextlib.suppress(FileNotFoundError):
-                path.mkdir(mode=0o755)
+                path.mkdir(mode=0o700)
                 break
         yield path
     finally:
@@ -105,7 +108,7 @@ def memory_scratch_directory(label: str) -> Iterator[Path]:
         mounted = False
         try:
             with contextlib.suppress(RunError):
-                namespaces.mount(label, path, "tmpfs", options="mode=0755")
+                namespaces.mount(label, path, "tmpfs", options="mode=0700")
                 mounted = True
             yield path
         finally:
@@ -179,9 +182,9 @@ def shared_memory_directory(label: str) -> Iterator[Path]:
 
 
 @contextmanager
-def outside_directory(path: Path, scratch: Path, *, mode: int = 0o755) -> Iterator[Path]:
+def outside_directory(path: Path, scratch: Path) -> Iterator[Path]:
     """Make an empty directory of the run outside its scratch directory, and remove it with its contents on
-    exit.
+    exit. Only this user can read it.
 
     path: path of the directory; its name must begin with the run's label.
     scratch: scratch directory in which the path is noted, so that it is found after a kill -9.
@@ -190,7 +193,7 @@ def outside_directory(path: Path, scratch: Path, *, mode: int = 0o755) -> Iterat
     """
     note_outside(scratch, path)
     try:
-        path.mkdir(mode=mode)
+        path.mkdir(mode=0o700)
     except OSError as e:
         raise RunError(f"{path}: {e.strerror}", remedy="nearmetal clean") from e
     try:
@@ -200,9 +203,8 @@ def outside_directory(path: Path, scratch: Path, *, mode: int = 0o755) -> Iterat
 
 
 def short_directory(label: str, scratch: Path) -> AbstractContextManager[Path]:
-    """Make an outside_directory() with a short path, for programs that refuse long paths. Only this user can
-    read it."""
-    return outside_directory(SHORT_PARENT / label, scratch, mode=0o700)
+    """Make an outside_directory() with a short path, for programs that refuse long paths."""
+    return outside_directory(SHORT_PARENT / label, scratch)
 
 
 def write_speed(directory: Path) -> float:

@@ -152,6 +152,11 @@ class UntrustedDirectory:
         found = self.stat(name)
         return found is not None and stat.S_ISREG(found.st_mode)
 
+    def is_directory(self, name: str | PurePath) -> bool:
+        """Return whether a directory has this name."""
+        found = self.stat(name)
+        return found is not None and stat.S_ISDIR(found.st_mode)
+
     def names(self, name: str | PurePath = ".") -> tuple[str, ...]:
         """Return the sorted names of everything in a directory; () if it does not exist."""
         try:
@@ -179,7 +184,7 @@ class UntrustedDirectory:
             finally:
                 os.close(fd)
 
-    def replace_file(self, name: str | PurePath, data: bytes) -> None:
+    def replace_file(self, name: str | PurePath, data: bytes, mode: int = 0o644) -> None:
         """Write a whole file to disk, replacing atomically whatever has its name, but not the target of a
         link. The temporary file of a failed attempt is removed."""
         name = PurePath(name)
@@ -190,7 +195,7 @@ class UntrustedDirectory:
                 os.unlink(temporary, dir_fd=parent)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
-                with os.fdopen(os.open(temporary, flags, 0o644, dir_fd=parent), "wb", 0) as file:
+                with os.fdopen(os.open(temporary, flags, mode, dir_fd=parent), "wb", 0) as file:
                     write_all(file.fileno(), data)
                     os.fsync(file.fileno())
                 os.rename(temporary, name.name, src_dir_fd=parent, dst_dir_fd=parent)

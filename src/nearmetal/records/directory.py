@@ -42,6 +42,17 @@ def report_paths(directory: Path) -> list[Path]:
     return [directory / f"report.{ending}" for ending in ("html", "md", "tex", "csv")]
 
 
+def directories_with(file: str, parent: Path) -> list[Path]:
+    """Return the sorted paths of the directories directly below parent that contain a file of this name. A
+    link to a directory counts only if it leads to a place below parent.
+
+    Raises RecordsError if parent cannot be read.
+    """
+    files = UntrustedDirectory(parent)
+    names = names_in(files, "") if parent.is_dir() else []
+    return [parent / n for n in names if files.is_directory(n) and files.exists(f"{n}/{file}")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ResultsDirectory:
     """An existing results directory. A run writes the plan to it before the first trial (freeze())."""

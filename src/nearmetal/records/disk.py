@@ -55,12 +55,14 @@ def failure(error: OSError, where: Path, *, kept: str, remedy: str = "") -> Reco
     return RecordsError(f"cannot write: {error.strerror or error}", where=str(where), remedy=remedy)
 
 
-def write_file(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Write a whole file to disk, replacing an existing one atomically. A link at its path is replaced too.
+
+    mode: permissions of the file.
 
     Raises OSError. The temporary file of a failed attempt is removed.
     """
-    UntrustedDirectory(path.parent).replace_file(path.name, data)
+    UntrustedDirectory(path.parent).replace_file(path.name, data, mode)
 
 
 def write_output(path: Path, data: bytes) -> None:
@@ -70,7 +72,8 @@ def write_output(path: Path, data: bytes) -> None:
     Raises OSError.
     """
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(path, flags, 0o666)  # trusted: the user has named it
     except OSError as e:
         if e.errno == errno.ELOOP and path.is_symlink():
             raise OSError(e.errno, "is a symbolic link; name its target") from e
@@ -111,7 +114,7 @@ def require_owner(directory: UntrustedDirectory, name: str, why: str = "it says 
 
 def sync_directory(path: Path) -> None:
     """Flush a directory to disk, so that its new and changed names survive a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # trusted: nothing is read from it
     try:
         os.fsync(fd)
     finally:

@@ -14,13 +14,12 @@ from typing import Any
 from ..host.untrusted import UntrustedDirectory
 from ..model.series import PER_NODE, Figure, Omission, Part, Scale, Series
 from ..model.study import Study
-from .directory import PLAN, STAMP, ResultsDirectory
+from .directory import PLAN, STAMP, ResultsDirectory, directories_with
 from .disk import failure, sync_directory, write_file
 from .json_files import (
     corrupt_at,
     json_bytes,
     json_object,
-    names_in,
     new_directory,
     parse_json,
     read_bytes,
@@ -148,9 +147,8 @@ class SeriesDirectory:
             return None
         # The name of another study may go on with a hyphen and a digit, but not with a date.
         stamped = re.compile(re.escape(safe_name(part.study.name)) + r"-\d{4}-\d\d-\d\dT.*")
-        names = [name for name in names_in(self.files, "") if stamped.fullmatch(name)]
-        found = [name for name in names if self.files.exists(f"{name}/{PLAN}")]
-        return ResultsDirectory.open(self.path / found[-1]) if found else None
+        found = [path for path in directories_with(PLAN, self.path) if stamped.fullmatch(path.name)]
+        return ResultsDirectory.open(found[-1]) if found else None
 
     def ended(self, key: str, why: str) -> None:
         """Record why a part stopped, or could not run.

@@ -165,6 +165,7 @@ class Sampler:
     def _start(self) -> None:
         milliseconds = (str(round(self._period * 1000)), str(round(self._flush * 1000)))
         with self._commands.opened() as reader:
+            self._files.unlink(self._errors.name)  # it may be a link that somebody planted
             argv = [self._program, str(reader), str(self.raw), *milliseconds]
             self._process = self._host.start(
                 argv, stdout=Path(os.devnull), stderr=self._errors, pass_fds=(reader,)
@@ -177,24 +178,24 @@ class Sampler:
             process.kill()
             code = None
         with contextlib.suppress(OSError):
-            text = self._errors.read_text(errors="replace")
+            text = self._files.read_bytes(self._errors.name).decode(errors="replace")
             if code != 0:
                 self.problem = self.problem or describe_failure(Path(self._program).name, code, text)
-            self._errors.unlink()
+            self._files.unlink(self._errors.name)
 
     def _compress(self) -> None:
         """Append the raw lines to the compressed file. A new file first gets its header."""
         with contextlib.suppress(OSError):
-            self._add_cost(cost_of_samples(self.raw))
+            self._add_cost(cost_of_samples(self._files, self.raw.name))
         with contextlib.closing(FrameWriter(self._path)) as frames:
             if not frames.last:
                 scale = local_scale()
                 header = f'{{"schema":{SCHEMA},"tick":{scale.tick},"page":{scale.page}}}\n'
                 frames.append(header.encode())
-            with contextlib.suppress(FileNotFoundError), self.raw.open("rb") as file:
+            with contextlib.suppress(FileNotFoundError), self._files.open_file(self.raw.name) as file:
                 for lines in whole_lines(file, _FRAME, frames.last):
                     frames.append(lines)
-        self.raw.unlink(missing_ok=True)
+        self._files.unlink(self.raw.name)
 
     def _add_cost(self, more: SamplingCost) -> None:
         if more.samples:
@@ -223,17 +224,16 @@ def costs_in(directory: UntrustedDirectory) -> SamplingCost | None:
     return sum(found, NO_COST) if found else None
 
 
-def cost_of_samples(raw: Path) -> SamplingCost:
+def cost_of_samples(directory: UntrustedDirectory, raw: str) -> SamplingCost:
     """Return the cost of the samples in a file of raw lines, each of which contains the CPU time that
     nm-sample has used so far. NO_COST if the file does not exist or ends with an incomplete line.
 
     Raises OSError.
     """
     try:
-        with raw.open("rb") as file:
-            first, last, samples = b"", b"", 0
-            for last in file:
-                first, samples = first or last, samples + 1
+        first, last, samples = b"", b"", 0
+        for last in directory.lines(raw):
+            first, samples = first or last, samples + 1
     except FileNotFoundError:
         return NO_COST
     try:

@@ -83,13 +83,14 @@ def write_series_files(name: str, scale: Scale, directory: Path) -> list[Path]:
     Raises UsageError if a file exists already, or cannot be written.
     """
     texts = series_output(name, scale)
+    files = UntrustedDirectory(directory)
     for file in texts:
-        if (directory / file).exists():
+        if files.exists(file):
             raise UsageError("is there already", where=str(directory / file), remedy="name another directory")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for file, text in texts.items():
-            (directory / file).write_text(text, encoding="utf-8")
+            files.write_bytes(file, text.encode())
     except OSError as e:
         raise UsageError(f"cannot be written: {e.strerror}", where=str(directory)) from e
     return [directory / file for file in texts]

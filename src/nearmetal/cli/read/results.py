@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from ...api.catalog import known_names
-from ...api.engines import State, worker_states
 from ...api.results import (
     FIGURES,
-    directories_with,
     living_runs,
     newest_first,
     open_results,
@@ -24,8 +22,9 @@ from ...api.results import (
     write_report,
 )
 from ...api.series.results import frozen_series
+from ...api.submitted import State, elsewhere, worker_states
 from ...errors import ExitCode, UsageError
-from ...records.directory import PLAN, STUDY, report_paths
+from ...records.directory import PLAN, STUDY, directories_with, report_paths
 from ...records.disk import resume_line, write_output
 from ...records.export import ExportFormat
 from ...records.export import export as exported
@@ -48,6 +47,8 @@ def status(directory: Path = Directory, results: Path = Results, json: bool = Js
         return series.status(several, json=json)
     found = open_results(directory, results, complain)
     workers = {} if found.closed else worker_states(found)
+    if not found.closed and (reason := elsewhere(found)):
+        complain(f"{found.path}: {reason}; ask there how they are")
     if not found.frozen and any(state is not State.ENDED for state in workers.values()):
         lines = [f"{found.path}: no round yet", *_worker_lines(workers)]
         form = {"results_dir": str(found.path), "closed": False, "blocks": 0, "workers": workers}
