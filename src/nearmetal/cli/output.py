@@ -62,6 +62,11 @@ def print_block(text: str, *, to: TextIO | None = None) -> None:
     print(text.removesuffix("\n"), file=to or sys.stdout, flush=True)
 
 
+def print_question(text: str) -> None:
+    """Print a question on standard error, without ending the line."""
+    print(keep_in_line(clean(text)), end=" ", file=sys.stderr, flush=True)
+
+
 def print_json(value: object, *, indent: int | None = 2) -> None:
     """Print one JSON document on standard output. If its encoding lacks a character, all characters beyond
     ASCII are written as \\u escapes, so that a reader gets every text unchanged."""
