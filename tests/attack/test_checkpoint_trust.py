@@ -100,7 +100,7 @@ def test_a_terminal_asks_before_a_checkpoint_of_somebody_else_is_restored(
 
     monkeypatch.setattr(moving, "restore", restore)
     monkeypatch.setattr(cli, "_show", lambda *_, **__: None)
-    monkeypatch.setattr("typer.confirm", lambda *_, **__: agrees)
+    monkeypatch.setattr("nearmetal.cli.moving.confirm", lambda _: agrees)
     for name in ("stdin", "stderr"):
         monkeypatch.setattr(getattr(sys, name), "isatty", lambda: True)
     status = cli.restore(tmp_path, "pid:7", trust=False, json=False, dry_run=False)

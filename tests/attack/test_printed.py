@@ -232,7 +232,7 @@ def test_nothing_is_printed_past_the_cleaner() -> None:
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func)
                 if called in ("print", "input", "Console") or called.endswith(
-                    (".write", ".writelines", "echo", "secho", "prompt", "confirm")
+                    (".write", ".writelines", "echo", "secho", ".prompt", ".confirm")
                 ):
                     past.add(f"{path.name}: {called}")
     assert not past

@@ -22,7 +22,7 @@ from ..records.json_files import to_json
 from ..units import parse_rate
 from .common import duration, quantity
 from .options import Json
-from .output import show
+from .output import confirm, print_block, show
 from .view import View
 
 Instance = typer.Argument(..., metavar="INSTANCE", help=f"{alternatives(moving.FORMS)}.")
@@ -99,7 +99,8 @@ def restore(
     except moving.UntrustedError as e:
         if json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
-        if not typer.confirm(f"{e}\nRestore it?", err=True):
+        print_block(str(e), to=sys.stderr)
+        if not confirm("Restore it?"):
             return ExitCode.USAGE
         _restore(directory, into, trust=True, json=json)
     return ExitCode.DONE

@@ -62,9 +62,10 @@ def print_block(text: str, *, to: TextIO | None = None) -> None:
     print(text.removesuffix("\n"), file=to or sys.stdout, flush=True)
 
 
-def print_question(text: str) -> None:
-    """Print a question on standard error, without ending the line."""
-    print(keep_in_line(clean(text)), end=" ", file=sys.stderr, flush=True)
+def confirm(question: str) -> bool:
+    """Ask on standard error, and return whether the user has typed yes."""
+    print(f"{keep_in_line(clean(question))} [y/N]", end=" ", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def print_json(value: object, *, indent: int | None = 2) -> None:
