@@ -67,6 +67,11 @@ FOUND: tuple[tuple[str, bytes], ...] = (
         b'{"schema": 2, "study": "", "seed": 7, "arms": ["native/one", "box/one"], "created": 1e30,'
         b' "schedule": {"name": "growing looks", "closing": []}}',
     ),
+    (
+        "samples in frames",
+        b'{"schema": 1, "tick": 0, "page": 4096}\n'
+        b'{"time": 0, "monotonic": 0, "scopes": {"node": {"stat": "cpu 1 1"}}}',
+    ),
     ("order", b"[]"),
     ("readiness of a guest", b"\0" * 4 + b"\x63\0\0\0" + b"\0" * 4),
     ("readiness of a guest", b"\0" * 4 + b"\x09\0\0\0" + b"\xff\xff\xff\xff" + b"\0" * 20),

@@ -94,7 +94,7 @@ def test_a_terminal_asks_before_a_checkpoint_of_somebody_else_is_restored(
 ) -> None:
     images = checkpoint(tmp_path, own={"lib": "/evil"})
     unpacked(images, monkeypatch)
-    monkeypatch.setattr("typer.confirm", lambda *_, **__: agrees)
+    monkeypatch.setattr("nearmetal.cli.moving.confirm", lambda _: agrees)
     for name in ("stdin", "stderr"):
         monkeypatch.setattr(getattr(sys, name), "isatty", lambda: terminal)
     # With the user's trust, the next check refuses it.

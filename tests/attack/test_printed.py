@@ -10,6 +10,8 @@ import pty
 import shutil
 import subprocess
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -193,19 +195,28 @@ def test_an_error_has_one_line_for_each_of_its_texts() -> None:
     assert len(text.split("\n")) == 2
 
 
+def read_all(descriptor: int) -> bytes:
+    """Read until the other end is closed, which a terminal reports as an error."""
+    found = b""
+    with suppress(OSError):
+        while more := os.read(descriptor, 1 << 16):
+            found += more
+    os.close(descriptor)
+    return found
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 def test_progress_shows_plain_text(terminal: bool) -> None:
     """On a terminal, only colours and cursor movements of our own come through."""
     reader, writer = pty.openpty() if terminal else os.pipe()
-    with os.fdopen(writer, "w") as stream:
-        with View(stream) as view:
+    with ThreadPoolExecutor(1) as threads:
+        written = threads.submit(read_all, reader)
+        with os.fdopen(writer, "w") as stream, View(stream) as view:
             assert view.live == terminal
             view.phase(f"phase {HOSTILE}")
             view.note(f"note {HOSTILE}")
             view.phase(f"again {HOSTILE}")
-        stream.flush()
-        text = os.read(reader, 1 << 16).decode()
-    os.close(reader)
+        text = written.result().decode()
     assert "\\u001b]0;t" in text and "\x1b]" not in text and "\x1b[2J" not in text
     assert not harmful(text) - {"\x1b", "\r"}
     assert not [line for line in text.splitlines() if line.strip().startswith(FORGED)]
@@ -221,7 +232,7 @@ def test_nothing_is_printed_past_the_cleaner() -> None:
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func)
                 if called in ("print", "input", "Console") or called.endswith(
-                    (".write", ".writelines", "echo", "secho", "prompt", "confirm")
+                    (".write", ".writelines", "echo", "secho", ".prompt", ".confirm")
                 ):
                     past.add(f"{path.name}: {called}")
     assert not past

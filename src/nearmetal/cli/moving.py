@@ -23,7 +23,7 @@ from ..records.json_files import to_json
 from ..units import parse_rate
 from .common import duration, quantity
 from .options import Json
-from .output import show
+from .output import confirm, show
 from .view import View
 
 Instance = typer.Argument(..., metavar="INSTANCE", help=f"{alternatives(moving.FORMS)}.")
@@ -104,7 +104,7 @@ def restore(
 def _ask(why: str) -> bool:
     """Ask whether to restore a checkpoint of somebody else. Without a terminal, the answer is no."""
     terminal = sys.stdin.isatty() and sys.stderr.isatty()
-    return terminal and typer.confirm(f"{one_line(why)}. Restore it?", err=True)
+    return terminal and confirm(f"{one_line(why)}. Restore it?")
 
 
 def migrate(

@@ -62,6 +62,12 @@ def print_block(text: str, *, to: TextIO | None = None) -> None:
     print(text.removesuffix("\n"), file=to or sys.stdout, flush=True)
 
 
+def confirm(question: str) -> bool:
+    """Ask on standard error, and return whether the user has typed yes."""
+    print(f"{keep_in_line(clean(question))} [y/N]", end=" ", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def print_json(value: object, *, indent: int | None = 2) -> None:
     """Print one JSON document on standard output. If its encoding lacks a character, all characters beyond
     ASCII are written as \\u escapes, so that a reader gets every text unchanged."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..api.trust import Ask
 from ..plain_text import one_line
-from .output import print_lines
+from .output import confirm, print_lines
 
 
 def asker() -> Ask | None:
@@ -22,6 +22,4 @@ def _ask(directory: Path, commands: Sequence[str]) -> bool:
         *(f"  {one_line(command)}" for command in commands),
         to=sys.stderr,
     )
-    sys.stderr.write("Execute it? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return confirm("Execute it?")

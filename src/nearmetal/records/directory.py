@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ..errors import RecordsError
 from ..host.untrusted import UntrustedDirectory
 from ..model.plan import GROWING, GrowingLooks, Schedule, Work
@@ -20,7 +22,7 @@ from ..model.record import JsonValue, TrialRecord
 from ..model.roof import MeasuredRoof, RoofRequest, best_of, read_roofs, roof_record
 from .codec import to_line
 from .disk import failure, is_there, resume_line, store_file, sync_directory, write_file
-from .json_files import json_bytes, json_object, names_in, new_directory, safe_name, text_in
+from .json_files import corrupt_at, json_bytes, json_object, names_in, new_directory, safe_name, text_in
 from .manifest import CRATE, SUMS, Verification, verify_sums, write_crate, write_sums
 from .node_files import LEFT_OUT, NodeFiles
 from .plan_file import PlanMeta, plan_form, read_plan
@@ -256,10 +258,8 @@ class ResultsDirectory:
         """
         there = self.files.exists(WANTED_ROOFS)
         found = json_object(self.files, WANTED_ROOFS).get("wanted", []) if there else []
-        try:
-            return tuple(RoofRequest(**item) for item in found)
-        except TypeError as e:
-            raise RecordsError(f"corrupt: {e}", where=str(self.path / WANTED_ROOFS)) from e
+        with corrupt_at(self.path / WANTED_ROOFS):
+            return msgspec.convert(found, tuple[RoofRequest, ...])
 
     def roofs(self) -> tuple[MeasuredRoof, ...]:
         """Return the measured upper bounds: those of write_roofs(). Without these, each is the best value in

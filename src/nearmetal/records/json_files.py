@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -120,6 +121,15 @@ def parse_json(text: bytes) -> Any:
         return msgspec.json.decode(text)
     except RecursionError as e:
         raise ValueError("nested too deeply") from e
+
+
+@contextmanager
+def corrupt_at(file: Path, what: str = "corrupt") -> Iterator[None]:
+    """Convert every error that values of unexpected types or sizes cause to RecordsError, with the file."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as e:
+        raise RecordsError(f"{what}: {e!r}", where=str(file), remedy="take it from a copy") from e
 
 
 def unix_time(value: Any) -> float:

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from ..errors import RecordsError
 from ..host.untrusted import UntrustedDirectory
 from ..model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule, Work
 from ..model.record import JsonValue
-from .json_files import json_object, require_schema, unix_time
+from .json_files import corrupt_at, json_object, require_schema, unix_time
 
 _SCHEMA, _OLD_SCHEMA = 2, 1
 """Schemas of plan.json. Plans of schema 1 have no schedule."""
@@ -83,7 +82,7 @@ def read_plan(directory: UntrustedDirectory, name: str) -> PlanMeta:
     """
     data, file = json_object(directory, name), directory.path_to(name)
     require_schema(data, "plan", _OLD_SCHEMA if data.get("schema") == _OLD_SCHEMA else _SCHEMA, file)
-    try:
+    with corrupt_at(file):
         return PlanMeta(
             study=str(data["study"]),
             seed=int(data["seed"]),
@@ -98,5 +97,3 @@ def read_plan(directory: UntrustedDirectory, name: str) -> PlanMeta:
             },
             missing=tuple(int(n) for n in data.get("missing", ())),
         )
-    except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as e:
-        raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import RecordsError
 from ..host.untrusted import UntrustedDirectory
 from ..model.series import PER_NODE, Figure, Omission, Part, Scale, Series
 from ..model.study import Study
 from .directory import PLAN, STAMP, ResultsDirectory, directories_with
 from .disk import failure, sync_directory, write_file
 from .json_files import (
+    corrupt_at,
     json_bytes,
     json_object,
     new_directory,
@@ -98,10 +98,8 @@ class SeriesDirectory:
         Raises RecordsError if the file of the series cannot be read or is corrupt.
         """
         file = self.path / SERIES
-        try:
+        with corrupt_at(file):
             return unix_time(json_object(self.files, SERIES)["created"])
-        except (ValueError, OverflowError, KeyError, TypeError) as e:
-            raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
 
     def series(self, load: Callable[[str, str], Study]) -> Series:
         """Return the series as it was stored by create().
@@ -113,7 +111,7 @@ class SeriesDirectory:
         file = self.path / SERIES
         data = json_object(self.files, SERIES)
         require_schema(data, "series", _SCHEMA, file)
-        try:
+        with corrupt_at(file):
             return Series(
                 name=str(data["name"]),
                 title=str(data["title"]),
@@ -138,8 +136,6 @@ class SeriesDirectory:
                 ),
                 notes=tuple(map(str, data["notes"])),
             )
-        except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as e:
-            raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
 
     def _study(self, name: str, load: Callable[[str, str], Study]) -> Study:
         return load(text_in(self.files, name), str(self.path / name))

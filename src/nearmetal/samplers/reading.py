@@ -14,7 +14,7 @@ from ..errors import RecordsError
 from ..host.counters.procfiles import Counters, CounterUnits, instance_counters, node_counters
 from ..host.untrusted import UntrustedDirectory
 from ..model.scope import INSTANCE, Scope
-from ..records.json_files import parse_json
+from ..records.json_files import corrupt_at, parse_json
 from .frames import frames
 from .sampler import SCHEMA
 
@@ -123,7 +123,7 @@ def _header(data: Mapping[str, Any], path: Path) -> Header:
             where=str(path),
             remedy="read it with the nearmetal that wrote it, or upgrade this one",
         )
-    try:
+    with corrupt_at(path, "corrupt header of samples"):
         return Header(
             scale=CounterUnits(tick=int(data["tick"]), page=int(data["page"])),
             time_ahead=float(data.get("time_ahead", 0.0)),
@@ -134,12 +134,10 @@ def _header(data: Mapping[str, Any], path: Path) -> Header:
                 for workload, own in data.get("windows", {}).items()
             },
         )
-    except (KeyError, ValueError, TypeError, AttributeError) as e:
-        raise RecordsError(f"corrupt header of samples: {e!r}", where=str(path)) from e
 
 
 def _sample(data: Mapping[str, Any], header: Header, path: Path) -> Sample:
-    try:
+    with corrupt_at(path, "corrupt sample"):
         scopes: dict[Scope, Counters] = {}
         for text, files in data["scopes"].items():
             scope = Scope.parse(text)
@@ -151,5 +149,3 @@ def _sample(data: Mapping[str, Any], header: Header, path: Path) -> Sample:
             monotonic=float(data["monotonic"]) - header.monotonic_ahead,
             scopes=scopes,
         )
-    except (KeyError, ValueError, TypeError, AttributeError) as e:
-        raise RecordsError(f"corrupt sample: {e!r}", where=str(path)) from e
