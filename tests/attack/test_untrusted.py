@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
 from nearmetal.host import untrusted
-from nearmetal.host.untrusted import UntrustedDirectory
+from nearmetal.host.untrusted import UntrustedDirectory, remove_tree
 
 pytestmark = pytest.mark.attack
 
@@ -96,3 +97,55 @@ def test_nothing_is_written_through_a_link(kernel: str, tree: Path) -> None:
     assert (tree / "planted").read_bytes() == b"x"
     assert (tree / "planted").stat().st_mode & 0o777 == 0o600
     assert not (tree.parent / "made").exists()
+
+
+def test_links_of_an_image_are_resolved_on_every_kernel(kernel: str, tree: Path) -> None:
+    (tree / "etc").symlink_to("/below")
+    (tree / "below" / "alternative").symlink_to("../../etc/./file")
+    (tree / "loop").symlink_to("loop")
+    root = UntrustedDirectory(tree, as_root=True)
+    assert root.read_bytes("etc/alternative") == b"own"
+    assert root.real_path("/etc/alternative") == tree / "below" / "file"
+    assert root.exists("loop") and root.exists("absolute") and not root.exists("loop/x")
+    with pytest.raises(OSError):
+        root.read_bytes("loop")
+
+
+def test_a_directory_is_made_inside_only(kernel: str, tree: Path) -> None:
+    root = UntrustedDirectory(tree)
+    root.make_directory("below/new")
+    root.make_directory("below/new")
+    assert root.is_directory("below/new") and not root.is_directory("out")
+    for name in ("out/new", "up", "fifo"):
+        with pytest.raises(OSError):
+            root.make_directory(name)
+    assert not (tree.parent / "new").exists()
+
+
+def test_a_tree_is_removed_however_deep_it_is(tree: Path, request: pytest.FixtureRequest) -> None:
+    at, usual = os.open(tree, os.O_RDONLY), sys.getrecursionlimit()
+    request.addfinalizer(lambda: sys.setrecursionlimit(usual))
+    sys.setrecursionlimit(200)  # the usual 1000 takes seconds
+    for _ in range(250):
+        os.mkdir("d", dir_fd=at)
+        inner = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = inner
+    os.close(at)
+    remove_tree(tree)
+    assert not tree.exists() and (tree.parent / "secret").read_text() == "secret"
+    remove_tree(tree)
+
+
+def test_what_cannot_be_removed_keeps_nothing_else(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unlink = os.unlink
+
+    def refuse(name: str, **more: int) -> None:
+        if name == "absolute":
+            raise OSError(errno.EPERM, "immutable")
+        unlink(name, **more)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(OSError, match="immutable"):
+        remove_tree(tree)
+    assert [p.name for p in tree.iterdir()] == ["absolute"]

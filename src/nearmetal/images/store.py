@@ -9,14 +9,12 @@ locks/<key>          locked by the process that makes it
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
 import json
 import os
 import platform
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -24,6 +22,7 @@ from pathlib import Path
 
 from ..errors import BusyError, UsageError
 from ..host.processes import labelled as processes
+from ..host.untrusted import remove_tree
 from ..model.environments.image import HOST, Expired, ImageDefinition
 from ..model.keys import NAME_PATTERN
 
@@ -251,16 +250,3 @@ def _end_dead_maker(lock: Path) -> None:
     """
     if label := lock.read_text():
         processes.kill_labelled(label)
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a directory and everything in it. Does nothing if it does not exist. Without root, directories
-    that are not writable are made writable first."""
-    if not path.exists():
-        return
-    if os.geteuid() != 0:
-        for top, names, _ in os.walk(path):
-            for name in names:
-                with contextlib.suppress(OSError):
-                    Path(top, name).chmod(0o700, follow_symlinks=False)
-    shutil.rmtree(path)
