@@ -56,6 +56,17 @@ def nothing_left(store: ImageStore) -> bool:
     return store.all() == () and not any((store.directory / "making").iterdir())
 
 
+def test_nobody_else_enters_a_store(store: ImageStore, tree: Path) -> None:
+    (tree / "usr" / "su").write_text("#!/bin/sh")
+    (tree / "usr" / "su").chmod(0o4755)
+    image = take(store, tree)
+    assert stat.S_IMODE(store.directory.stat().st_mode) == 0o700
+    assert (image.tree / "usr" / "su").stat().st_mode & stat.S_ISUID, "instances need it"
+    store.directory.chmod(0o755)  # as earlier versions made it
+    assert store.find("hostile", None) == image
+    assert stat.S_IMODE(store.directory.stat().st_mode) == 0o700
+
+
 # ------------------------------------------------------------------------------- after a tree was unpacked
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 import tempfile
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from ..errors import RunError
 from . import namespaces
+from .untrusted import remove_tree
 
 OUTSIDE = "outside"
 """Name of the file in a scratch directory that lists the directories that the run has made elsewhere."""
@@ -77,7 +77,8 @@ def make_runtime_directory() -> None:
 
 @contextmanager
 def scratch_directory(label: str) -> Iterator[Path]:
-    """Make an empty directory for the run, and remove it with its contents on exit."""
+    """Make an empty directory for the run that only this user can enter, and remove it with its contents on
+    exit."""
     path = runtime_directory() / label
     parent = path.parent
     try:
@@ -85,11 +86,13 @@ def scratch_directory(label: str) -> Iterator[Path]:
             make_runtime_directory()
             # Another run that ends at this moment may remove the parent again.
             with contextlib.suppress(FileNotFoundError):
-                path.mkdir(mode=0o755)
+                # What an instance leaves here may have set-user-ID bits.
+                path.mkdir(mode=0o700)
                 break
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_tree(path)
         with contextlib.suppress(OSError):  # not empty: it contains a directory of another run
             parent.rmdir()
 
@@ -105,7 +108,7 @@ def memory_scratch_directory(label: str) -> Iterator[Path]:
         mounted = False
         try:
             with contextlib.suppress(RunError):
-                namespaces.mount(label, path, "tmpfs", options="mode=0755")
+                namespaces.mount(label, path, "tmpfs", options="mode=0700")
                 mounted = True
             yield path
         finally:
@@ -175,13 +178,14 @@ def shared_memory_directory(label: str) -> Iterator[Path]:
         try:
             path.rmdir()  # ranks that end without an error leave nothing
         except OSError:
-            shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove_tree(path)
 
 
 @contextmanager
-def outside_directory(path: Path, scratch: Path, *, mode: int = 0o755) -> Iterator[Path]:
-    """Make an empty directory of the run outside its scratch directory, and remove it with its contents on
-    exit.
+def outside_directory(path: Path, scratch: Path) -> Iterator[Path]:
+    """Make an empty directory of the run outside its scratch directory that only this user can enter, and
+    remove it with its contents on exit.
 
     path: path of the directory; its name must begin with the run's label.
     scratch: scratch directory in which the path is noted, so that it is found after a kill -9.
@@ -190,19 +194,19 @@ def outside_directory(path: Path, scratch: Path, *, mode: int = 0o755) -> Iterat
     """
     note_outside(scratch, path)
     try:
-        path.mkdir(mode=mode)
+        path.mkdir(mode=0o700)
     except OSError as e:
         raise RunError(f"{path}: {e.strerror}", remedy="nearmetal clean") from e
     try:
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_tree(path)
 
 
 def short_directory(label: str, scratch: Path) -> AbstractContextManager[Path]:
-    """Make an outside_directory() with a short path, for programs that refuse long paths. Only this user can
-    read it."""
-    return outside_directory(SHORT_PARENT / label, scratch, mode=0o700)
+    """Make an outside_directory() with a short path, for programs that refuse long paths."""
+    return outside_directory(SHORT_PARENT / label, scratch)
 
 
 def write_speed(directory: Path) -> float:

@@ -5,16 +5,20 @@ names/<name>.json    {"key": ...}
 trees/<key>/         an entry: tree/, image.json, forms/
 making/<key>/        an entry that is being made
 locks/<key>          locked by the process that makes it
+
+Only the user can enter the store: trees contain programs with set-user-ID bits that nobody updates.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import os
 import platform
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -28,6 +32,7 @@ from ..model.keys import NAME_PATTERN
 
 FORMAT = 1
 RECORD = "image.json"
+_MODE = 0o700
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +130,15 @@ class ImageStore:
     def _name(self, name: str) -> Path:
         return self.directory / "names" / f"{checked_name(name)}.json"
 
+    def _close(self) -> None:
+        """Let only this user enter the store. Earlier versions made stores that everybody could enter."""
+        with contextlib.suppress(OSError):  # no store yet, or a read-only one
+            if stat.S_IMODE(self.directory.stat().st_mode) != _MODE:
+                self.directory.chmod(_MODE)
+
     def _entry(self, name: str, key: str) -> Image | None:
         directory = self.directory / "trees" / key
+        self._close()
         try:
             record = json.loads((directory / RECORD).read_text())
             made = TreeDescription(**{**record, "packages": tuple(record["packages"])})
@@ -146,6 +158,7 @@ class ImageStore:
         lock = self.directory / "locks" / key
         for directory in (work.parent, lock.parent):
             directory.mkdir(parents=True, exist_ok=True)
+        self._close()
         with locked(lock, f"image {name} is being made"):
             _end_dead_maker(lock)
             remove_tree(work)
