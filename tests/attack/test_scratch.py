@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -66,14 +67,7 @@ def test_devices_and_set_user_id_bits_have_no_effect_in_memory() -> None:
         assert os.statvfs(scratch).f_flag & os.ST_NOSUID
 
 
-def test_a_run_removes_directories_of_any_depth() -> None:
+def test_a_run_removes_directories_of_any_depth(make_deep: Callable[[Path], None]) -> None:
     with scratch_directory("nearmetal-attack5") as scratch:
-        (scratch / "deep").mkdir()
-        at = os.open(scratch / "deep", os.O_RDONLY)
-        for _ in range(1100):
-            os.mkdir("d", dir_fd=at)
-            inner = os.open("d", os.O_RDONLY, dir_fd=at)
-            os.close(at)
-            at = inner
-        os.close(at)
+        make_deep(scratch)
     assert not scratch.exists()
