@@ -157,6 +157,32 @@ class UntrustedDirectory:
             os.fchmod(fd, mode)
             file.write(data)
 
+    def overwrite(self, name: str | PurePath, data: bytes, mode: int = 0o644) -> None:
+        """Make a new file in place of a file or link of this name."""
+        self.unlink(name)
+        self.write_bytes(name, data, mode)
+
+    def make_fifo(self, name: str | PurePath, flags: int = os.O_RDWR) -> int:
+        """Make a FIFO, and return its descriptor. Raises FileExistsError if anything has this name.
+
+        flags: for open_fifo().
+        """
+        name = PurePath(name)
+        with self._path_of(name.parent) as parent:
+            os.mkfifo(name.name, 0o600, dir_fd=parent)
+        return self.open_fifo(name, flags)
+
+    def open_fifo(self, name: str | PurePath, flags: int = os.O_RDWR) -> int:
+        """Return a non-blocking descriptor of a FIFO.
+
+        flags: O_RDWR, with which there is never an end of file, or O_RDONLY.
+        """
+        fd = self.open(name, flags)
+        if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "is not a FIFO", str(self.path / name))
+        return fd
+
     def unlink(self, name: str | PurePath) -> None:
         """Remove a file, or a link but not its target. Harmless if it does not exist."""
         name = PurePath(name)

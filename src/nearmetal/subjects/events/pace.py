@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...environments.program import read_log
 from ...lifecycle import Phase
 
 LEAST_WORK = 50
@@ -98,6 +99,6 @@ def written_pages(output: Path) -> int:
 
 
 def _progress(output: Path) -> Iterator[int]:
-    for line in output.read_text().splitlines(keepends=True):
+    for line in read_log(output).splitlines(keepends=True):
         if line.startswith(_WRITTEN) and line.endswith("\n"):
             yield int(json.loads(line)["written"])
