@@ -153,6 +153,15 @@ def test_a_guest_chooses_no_name(trial: Path, secret: Path, name: str) -> None:
     assert secret.read_text() == REPORT
 
 
+def test_a_guest_gives_what_is_no_archive(trial: Path) -> None:
+    class Nonsense(Answering):
+        def _run(self, argv: Sequence[str], stdin: bytes = b"") -> bytes:
+            return b"070701" + b"z" * 500
+
+    with pytest.raises(RunError, match="not a whole archive"):
+        Nonsense(**guest().__dict__).copy_out([trial])
+
+
 def test_a_guest_describes_its_network_as_it_likes() -> None:
     class Nonsense(Answering):
         def _run(self, argv: Sequence[str], stdin: bytes = b"") -> bytes:
@@ -178,3 +187,22 @@ def test_an_instance_cannot_change_the_programs_of_nearmetal(tmp_path: Path) -> 
     argv = box_argv(tools, request, [], [])
     assert argv[argv.index("--bind-read-only") + 1] == str(tools.directory)
     assert [argv[i + 1] for i, word in enumerate(argv) if word == "--bind"] == [str(own)]
+
+
+class Huge(bytes):
+    """Bytes that claim a length, so that none are allocated."""
+
+    def __len__(self) -> int:
+        return cpio.TOO_LARGE
+
+
+def test_a_file_that_no_archive_can_hold_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"disk\.img has 4 GiB or more"):
+        cpio.pack([cpio.file("disk.img", Huge())])
+
+
+@pytest.mark.parametrize("field", [b"zzzzzzzz", b"-0000001", b"ffffffff"])
+def test_a_header_of_a_guest_is_a_value_or_an_error(field: bytes) -> None:
+    packed = cpio.pack([cpio.file("a", b"b")])
+    with pytest.raises(ValueError, match="not a whole archive"):
+        list(cpio.unpack(packed[:54] + field + packed[62:]))

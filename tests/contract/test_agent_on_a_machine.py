@@ -21,6 +21,7 @@ from nearmetal.host.guest_line import FrameKind, GuestLine
 from nearmetal.node.real_nodes import variable_rules
 
 pytestmark = pytest.mark.beside
+EXIT_AGENT = 111
 
 
 @dataclass(frozen=True)
@@ -108,4 +109,19 @@ def test_a_wrong_number_of_arguments_is_refused(agent: Agent, count: str) -> Non
         line._send(FrameKind.RUN, f"/\0{count}\0true\0".encode())
         payload = line._wait(FrameKind.ENDED, time.monotonic() + PATIENCE)
         status = int.from_bytes(payload, sys.byteorder)
-    assert os.waitstatus_to_exitcode(status) > 0, "it has not been killed by a signal"
+    assert os.waitstatus_to_exitcode(status) == EXIT_AGENT, "nothing was started"
+
+
+@pytest.mark.attack
+def test_a_file_that_no_archive_can_hold_is_refused_by_name_before_anything_is_copied(
+    agent: Agent, tmp_path: Path
+) -> None:
+    below = tmp_path / "outputs"
+    below.mkdir()
+    (below / "a").write_text("small")
+    with (below / "b").open("wb") as file:
+        file.truncate(1 << 32)
+    with GuestLine(agent.socket) as line:
+        done = line.run(["nm-guest", "get", str(below)], timeout=PATIENCE)
+    assert (done.status, done.stdout) == (1, b"")
+    assert b"4 GiB or more" in done.stderr and str(below / "b").encode() in done.stderr

@@ -20,6 +20,8 @@ _WINDOW = 1 << 17
 _PIECE = 1 << 14
 ANSWER_SECONDS = 60.0
 """Seconds within which the agent answers a request that starts no command."""
+MOST_OUTPUT = 256 << 20
+"""Most bytes that a command gives out of the guest: they are kept in memory."""
 LOOK_AGAIN = 0.02
 """Seconds between two checks whether a silent guest still runs."""
 
@@ -158,6 +160,11 @@ class GuestLine:
                     unused -= struct.unpack("=I", payload)[0]
                 case FrameKind.OUT | FrameKind.ERR:
                     (out if kind is FrameKind.OUT else err).extend(payload)
+                    if len(out) + len(err) > MOST_OUTPUT:
+                        raise RunError(
+                            f"{argv[0]} gave more than {MOST_OUTPUT >> 20} MiB out of the guest",
+                            remedy="write less there, or to a storage",
+                        )
                     self._send(FrameKind.WINDOW, struct.pack("=I", len(payload)))
                 case FrameKind.ENDED:
                     status = os.waitstatus_to_exitcode(struct.unpack("=i", payload)[0])

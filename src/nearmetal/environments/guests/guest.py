@@ -100,7 +100,12 @@ class GuestInstance(ProgramInstance):
         self._run(["nm-guest", "put"], cpio.pack(list(members(paths))))
 
     def copy_out(self, paths: Sequence[Path]) -> None:
-        for member in cpio.unpack(self._run(["nm-guest", "get", *map(str, paths)])):
+        archive = self._run(["nm-guest", "get", *map(str, paths)])
+        try:
+            given = list(cpio.unpack(archive))
+        except ValueError as e:
+            raise RunError(f"{self.label}: {e}") from e
+        for member in given:
             path = Path("/", member.name)
             asked = any(path.is_relative_to(p) for p in paths) and ".." not in path.parts
             if not asked or len(path.parts) > _DEEPEST:
@@ -214,7 +219,8 @@ def members(paths: Sequence[Path]) -> Iterator[cpio.Member]:
                         remedy="start nearmetal in a directory that holds only what the program needs, or put"
                         " the program into the guest's image",
                     )
-                yield cpio.file(name, path.read_bytes(), stat.S_IMODE(found.st_mode))
+                data = UntrustedDirectory(path.parent).read_bytes(path.name, found.st_size)
+                yield cpio.file(name, data, stat.S_IMODE(found.st_mode))
             elif stat.S_ISLNK(found.st_mode):
                 yield cpio.link(name, str(path.readlink()))
             elif stat.S_ISFIFO(found.st_mode):
