@@ -143,7 +143,11 @@ def _agent_map(arm: RunningArm) -> str:
 
 
 def _agent(arm: RunningArm) -> tuple[str, ...]:
-    # mpirun splits words at spaces, so the agent gets a name without one.
-    agent = arm.trial.private_directory("agent") / "agent"
-    agent.symlink_to(arm.software.tools / "nm-box")
+    # The daemons inside the instances need the agent at the same path too. It is one of the tools, so they
+    # cannot change what mpirun runs on the machine.
+    agent = Path(arm.software.tools / "agent")
+    if " " in str(agent):  # where mpirun splits words
+        agent = arm.trial.directory / "agent"
+        if not agent.is_symlink():
+            agent.symlink_to(arm.software.tools / "nm-box")
     return str(agent), _agent_map(arm)
