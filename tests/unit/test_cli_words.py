@@ -19,9 +19,9 @@ from nearmetal.api.studies import study_from
 from nearmetal.api.workload_names import named_workloads
 from nearmetal.cli.app import plain_signs, run_command
 from nearmetal.cli.commands import COMMANDS
-from nearmetal.cli.common import print_json
 from nearmetal.cli.image import _show as show_image
 from nearmetal.cli.measure.weigh import SHELL_SIGNS
+from nearmetal.cli.output import print_json
 from nearmetal.cli.separator import missing_separator
 from nearmetal.errors import ExitCode, UsageError
 from nearmetal.images import Image
@@ -150,11 +150,7 @@ def test_init_explains_the_parameters_of_kernels_and_applications() -> None:
     ("line", "said"),
     [
         *[(line, "not a results directory") for line in ("analyze DIR", "compare --before DIR --after DIR")],
-        ("resume DIR --dry-run", "not a results directory"),
-        *[
-            (f"{name} --results DIR", "no results below")
-            for name in ("analyze", "status", "resume", "export")
-        ],
+        *[(f"{name} --results DIR", "no results below") for name in ("analyze", "status", "export")],
     ],
 )
 def test_results_of_another_version_are_noted_once(line: str, said: str, tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from ..model.keys import alternatives
 from ..model.record import JsonValue
 from ..records.json_files import to_json
 from ..units import parse_rate
-from .common import duration, quantity, show
+from .common import duration, quantity
 from .options import Json
+from .output import show
 from .view import View
 
 Instance = typer.Argument(..., metavar="INSTANCE", help=f"{alternatives(moving.FORMS)}.")

@@ -259,7 +259,8 @@ def _shown_directory(path: Path, run_scratch: Path) -> Iterator[Path]:
     """Make an outside_directory(), and yield a directory in it that every user of an instance can enter."""
     with outside_directory(path, run_scratch) as closed:
         shown = closed / "files"
-        shown.mkdir(mode=0o755)
+        shown.mkdir()
+        shown.chmod(0o755)
         yield shown
 
 

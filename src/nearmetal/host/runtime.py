@@ -1,5 +1,5 @@
 """Directories for files that must not outlive a run: a runtime directory with one scratch directory per
-run."""
+run. Only their user can read them."""
 
 from __future__ import annotations
 
@@ -69,10 +69,13 @@ def make_runtime_directory() -> None:
     """
     path = runtime_directory()
     with contextlib.suppress(FileExistsError):
-        path.mkdir(mode=0o755)
+        path.mkdir(mode=0o700)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise RunError(f"{path} is not a directory of this user", remedy=f"remove {path}")
+        raise RunError(
+            f"{path} is not a directory of this user",
+            remedy=f"have {path} removed, or set XDG_RUNTIME_DIR to a directory of your own",
+        )
 
 
 @contextmanager
@@ -184,8 +187,8 @@ def shared_memory_directory(label: str) -> Iterator[Path]:
 
 @contextmanager
 def outside_directory(path: Path, scratch: Path) -> Iterator[Path]:
-    """Make an empty directory of the run outside its scratch directory that only this user can enter, and
-    remove it with its contents on exit.
+    """Make an empty directory of the run outside its scratch directory, and remove it with its contents on
+    exit. Only this user can read it.
 
     path: path of the directory; its name must begin with the run's label.
     scratch: scratch directory in which the path is noted, so that it is found after a kill -9.

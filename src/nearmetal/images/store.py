@@ -24,6 +24,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import msgspec
+
 from ..errors import BusyError, UsageError
 from ..host.processes import labelled as processes
 from ..host.untrusted import remove_tree
@@ -141,7 +143,7 @@ class ImageStore:
         self._close()
         try:
             record = json.loads((directory / RECORD).read_text())
-            made = TreeDescription(**{**record, "packages": tuple(record["packages"])})
+            made = msgspec.convert(record, TreeDescription)
         except (OSError, ValueError, TypeError, KeyError):
             return None
         return Image(name=name, key=key, directory=directory, **vars(made))

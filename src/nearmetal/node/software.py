@@ -86,7 +86,7 @@ def find_program(image: Image, program: str) -> str | None:
     """
     places = [program] if program.startswith("/") else [f"{directory}/{program}" for directory in PATH]
     root = UntrustedDirectory(image.tree, as_root=True)
-    return next((place for place in places if root.exists(place)), None)
+    return next((place for place in places if root.has_name(place)), None)
 
 
 def _request(

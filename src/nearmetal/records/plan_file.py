@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, assert_never
 
 from ..errors import RecordsError
+from ..host.untrusted import UntrustedDirectory
 from ..model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule, Work
 from ..model.record import JsonValue
-from .json_files import json_object, require_schema
+from .json_files import json_object, require_schema, unix_time
 
 _SCHEMA, _OLD_SCHEMA = 2, 1
 """Schemas of plan.json. Plans of schema 1 have no schedule."""
@@ -76,20 +76,20 @@ def _schedule(data: Mapping[str, Any]) -> Schedule:
     raise ValueError(f"schedule {found['name']!r}")
 
 
-def read_plan(file: Path) -> PlanMeta:
+def read_plan(directory: UntrustedDirectory, name: str) -> PlanMeta:
     """Return the plan in a plan.json.
 
     Raises RecordsError if the file cannot be read or is corrupt, or if its schema is unknown.
     """
-    data = json_object(file)
+    data, file = json_object(directory, name), directory.path_to(name)
     require_schema(data, "plan", _OLD_SCHEMA if data.get("schema") == _OLD_SCHEMA else _SCHEMA, file)
     try:
         return PlanMeta(
             study=str(data["study"]),
             seed=int(data["seed"]),
             arms=tuple(str(a) for a in data["arms"]),
-            created=float(data["created"]),
-            started=None if (started := data.get("started")) is None else float(started),
+            created=unix_time(data["created"]),
+            started=None if (started := data.get("started")) is None else unix_time(started),
             schedule=_schedule(data),
             slices={str(k): int(v) for k, v in data.get("slices", {}).items()},
             work={
@@ -98,5 +98,5 @@ def read_plan(file: Path) -> PlanMeta:
             },
             missing=tuple(int(n) for n in data.get("missing", ())),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as e:
         raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e

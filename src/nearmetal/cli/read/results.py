@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from ...api.catalog import known_names
-from ...api.engines import State, worker_states
 from ...api.results import (
     FIGURES,
     living_runs,
@@ -23,16 +22,18 @@ from ...api.results import (
     write_report,
 )
 from ...api.series.results import frozen_series
+from ...api.submitted import State, elsewhere, worker_states
 from ...errors import ExitCode, UsageError
-from ...records.directory import report_paths
-from ...records.disk import resume_line
+from ...records.directory import PLAN, STUDY, directories_with, report_paths
+from ...records.disk import resume_line, write_output
 from ...records.export import ExportFormat
 from ...records.export import export as exported
 from ...report.text import plural
 from .. import series
-from ..common import FailOn, complain, print_json, show
+from ..common import FailOn
 from ..measure.measuring import exit_code
 from ..options import All, Directory, Fail, Json, Results
+from ..output import complain, print_json, print_lines, show, write_bytes
 from ..view import analysed
 from .present import print_result
 
@@ -46,6 +47,8 @@ def status(directory: Path = Directory, results: Path = Results, json: bool = Js
         return series.status(several, json=json)
     found = open_results(directory, results, complain)
     workers = {} if found.closed else worker_states(found)
+    if not found.closed and (reason := elsewhere(found)):
+        complain(f"{found.path}: {reason}; ask there how they are")
     if not found.frozen and any(state is not State.ENDED for state in workers.values()):
         lines = [f"{found.path}: no round yet", *_worker_lines(workers)]
         form = {"results_dir": str(found.path), "closed": False, "blocks": 0, "workers": workers}
@@ -75,20 +78,20 @@ def status(directory: Path = Directory, results: Path = Results, json: bool = Js
         )
         return ExitCode.DONE
 
-    print(f"{found.path}: {'closed' if found.closed else 'open'}")
+    print_lines(f"{found.path}: {'closed' if found.closed else 'open'}")
     if sums is not None:
-        print(_checksums(sums))
-    print(
+        print_lines(_checksums(sums))
+    print_lines(
         f"{plural(analysis.blocks, 'round')}, {plural(len(records), 'trial')}"
         f" ({analysis.failed_trials} failed), {plural(analysis.torn_blocks, 'incomplete round')}"
     )
-    print(f"{len(analysis.cells) - len(analysis.undecided)} of {len(analysis.cells)} figures decided")
+    print_lines(f"{len(analysis.cells) - len(analysis.undecided)} of {len(analysis.cells)} figures decided")
     for r in running:
-        print(f"running now: {r.run} (pid {r.pid}: {r.command})")
+        print_lines(f"running now: {r.run} (pid {r.pid}: {r.command})")
     for line in _worker_lines(workers):
-        print(line)
+        print_lines(line)
     if not running and (not found.closed or analysis.undecided):
-        print(f"go on with:  {resume_line(found.path)}")
+        print_lines(f"go on with:  {resume_line(found.path)}")
     return ExitCode.DONE
 
 
@@ -168,10 +171,10 @@ def export(
     if output is None:
         if kind is ExportFormat.PARQUET and sys.stdout.isatty():
             raise UsageError("Parquet is binary, and this is a terminal", remedy="--output results.parquet")
-        sys.stdout.buffer.write(data)
+        write_bytes(data)
     else:
         try:
-            output.write_bytes(data)
+            write_output(output, data)
         except OSError as e:
             raise UsageError(f"cannot be written: {e.strerror}", where=str(output)) from e
     return ExitCode.DONE
@@ -179,7 +182,8 @@ def export(
 
 def list_(results: Path = Results, json: bool = Json) -> int:
     found, several = newest_first(results, complain), series_below(results, complain)
-    empty = sorted(p.parent for p in results.glob("*/study.yaml") if not (p.parent / "plan.json").exists())
+    planned = set(directories_with(PLAN, results))
+    empty = [path for path in directories_with(STUDY, results) if path not in planned]
     known = known_names()
     if json:
         print_json(
@@ -200,16 +204,16 @@ def list_(results: Path = Results, json: bool = Json) -> int:
         )
         return ExitCode.DONE
     for what, named in known.items():
-        print(f"{what:<14}{', '.join(named)}")
-    print("results")
+        print_lines(f"{what:<14}{', '.join(named)}")
+    print_lines("results")
     for d in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(d.plan().created))
-        print(f"  {d.path}  {when}  {'closed' if d.closed else 'open'}")
+        print_lines(f"  {d.path}  {when}  {'closed' if d.closed else 'open'}")
     for s in several:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(s.created))
-        print(f"  {s.path}  {when}  in parts")
+        print_lines(f"  {s.path}  {when}  in parts")
     for path in empty:
-        print(f"  {path}  no round yet; if it has ended, its logs say why")
+        print_lines(f"  {path}  no round yet; if it has ended, its logs say why")
     if not found and not empty and not several:
-        print("  none yet; make some: nearmetal quick")
+        print_lines("  none yet; make some: nearmetal quick")
     return ExitCode.DONE
