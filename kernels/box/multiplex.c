@@ -22,6 +22,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <linux/sockios.h>
 #include <poll.h>
 #include <signal.h>
@@ -33,13 +34,25 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { MOST_CALLERS = 256, DRAIN_NS = 2000000000, LOOK_AGAIN_MS = 1 };
+/* UNREAD: bytes that are kept for a caller that does not read them. The agent sends at most one window for
+ * each of the two streams of a command, so a guest that sends more does not obey the protocol. UNSENT: bytes
+ * for the guest at which callers are read no more. READS: reads from the guest before the callers get their
+ * turn. */
+enum {
+    MOST_CALLERS = 256,
+    DRAIN_NS = 2000000000,
+    LOOK_AGAIN_MS = 1,
+    UNREAD = 4 << 20,
+    UNSENT = 4 << 20,
+    READS = 64
+};
 
-/* A program of the host. channel: number of its channel, which is never reused. */
+/* A program of the host. channel: number of its channel, which is never reused; flooded: whether the guest
+ * has sent more than UNREAD. */
 struct caller {
     int fd;
     uint32_t channel;
-    bool awaits;
+    bool awaits, flooded;
     struct bytes in, out;
 };
 
@@ -137,20 +150,24 @@ static void give_to_callers(const struct head *head, const char *payload) {
     if (head->kind == HELLO)
         keep_hello(head, payload);
     for (size_t i = 0; i < count; i++)
-        if (callers[i].channel == head->channel)
-            forward(&callers[i].out, 0, head, payload);
+        if (callers[i].channel == head->channel) {
+            callers[i].flooded |= bytes_left(&callers[i].out) > UNREAD;
+            if (!callers[i].flooded)
+                forward(&callers[i].out, 0, head, payload);
+        }
 }
 
-/* Handle all frames that have arrived from the guest. Return false if the guest has gone. */
-static bool hear_guest(int from) {
+/* Handle the frames that have arrived from the guest, in at most `reads` reads. Return false if the guest has
+ * gone. */
+static bool hear_guest(int from, int reads) {
     struct head head;
     const char *payload;
-    ssize_t got;
+    ssize_t got = 1;
     int whole = 0;
-    while (whole == 0 && (got = bytes_read(from, &from_guest)) > 0)
+    while (whole == 0 && reads-- > 0 && (got = bytes_read(from, &from_guest)) > 0)
         while ((whole = frame_take(&from_guest, &head, &payload)) > 0)
             give_to_callers(&head, payload);
-    return whole == 0 && got < 0 && errno == EAGAIN;
+    return whole == 0 && (got > 0 || (got < 0 && errno == EAGAIN));
 }
 
 /* Continue with the second hypervisor. Return false if it has not connected. */
@@ -158,7 +175,7 @@ static bool switch_over(void) {
     if (move.second < 0)
         return false;
     if (guest >= 0)
-        hear_guest(guest);
+        hear_guest(guest, INT_MAX);
     shut(&guest);
     guest = move.second;
     move.second = -1;
@@ -245,20 +262,26 @@ static _Noreturn void multiplex(int listening) {
         asked[0] = (struct pollfd){.fd = guest, .events = (short)(POLLIN | (sends ? POLLOUT : 0))};
         asked[1] = (struct pollfd){.fd = listening, .events = POLLIN};
         asked[2] = (struct pollfd){.fd = move.waiting, .events = POLLIN};
-        for (size_t i = 0; i < n; i++)
+        /* The one who moves the guest is always heard, since the move ends the wait of all others. */
+        const bool full = bytes_left(&to_guest) > UNSENT;
+        for (size_t i = 0; i < n; i++) {
+            const bool heard = !full || callers[i].channel == move.mover;
             asked[3 + i] = (struct pollfd){
-                .fd = callers[i].fd, .events = (short)(POLLIN | (bytes_left(&callers[i].out) ? POLLOUT : 0))};
+                .fd = callers[i].fd,
+                .events = (short)((heard ? POLLIN : 0) | (bytes_left(&callers[i].out) ? POLLOUT : 0))};
+        }
         if (poll(asked, 3 + n, move.mover != 0 && !move.drained ? LOOK_AGAIN_MS : -1) < 0 && errno != EINTR)
             die("poll", "multiplex");
-        if (asked[0].revents != 0 && !hear_guest(guest))
+        if (asked[0].revents != 0 && !hear_guest(guest, READS))
             shut(&guest);
         if (asked[2].revents != 0 &&
             (move.second = accept4(move.waiting, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
             shut(&move.waiting);
         /* Backwards: who leaves gives its place to the last one. */
         for (size_t i = n; i-- > 0;) {
-            bool stays = asked[3 + i].revents == 0 || hear_caller(&callers[i]);
-            if (!bytes_write(callers[i].fd, &callers[i].out) || !stays)
+            const short heard = asked[3 + i].revents & ~POLLOUT;
+            bool stays = heard == 0 || hear_caller(&callers[i]);
+            if (!bytes_write(callers[i].fd, &callers[i].out) || !stays || callers[i].flooded)
                 leave(i);
         }
         if (guest < 0 && (move.mover == 0 || !move.drained))

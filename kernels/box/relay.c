@@ -4,8 +4,9 @@
  * disciplines of the ports.
  *
  * The delay counts from the kernel's time stamp of the arrival, so a late wake-up shortens the wait instead
- * of adding to it. If permitted, the relay runs before all ordinary processes (SCHED_FIFO), since the ranks
- * spin. On SIGUSR1 it reports how late frames were. */
+ * of adding to it. The kernel stamps by CLOCK_REALTIME; all else is by CLOCK_MONOTONIC, so that a step of the
+ * clock delays no frame. If permitted, the relay runs before all ordinary processes (SCHED_FIFO), since the
+ * ranks spin. On SIGUSR1 it reports how late frames were. */
 #define _GNU_SOURCE
 #include "box.h"
 
@@ -74,6 +75,12 @@ static uint64_t realtime_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* Convert a time stamp of the kernel to CLOCK_MONOTONIC. */
+static uint64_t monotonic(uint64_t stamp) {
+    uint64_t real = realtime_ns(), now = now_ns(), age = real > stamp ? real - stamp : 0;
+    return age < now ? now - age : 0;
+}
+
 static int open_port(const char *name) {
     unsigned index = if_nametoindex(name);
     if (index == 0)
@@ -124,7 +131,7 @@ static void send_to(struct relay *r, int port, const struct frame *f) {
 }
 
 static void forward(struct relay *r, const struct frame *f) {
-    uint64_t now = realtime_ns(), took = now > f->arrived ? now - f->arrived : 0;
+    uint64_t now = now_ns(), took = now > f->arrived ? now - f->arrived : 0;
     uint64_t late = took > r->delay ? took - r->delay : 0;
     r->late_sum += late;
     r->late_most = late > r->late_most ? late : r->late_most;
@@ -145,9 +152,9 @@ static uint64_t arrival(struct msghdr *message) {
         if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS) {
             struct timespec at;
             memcpy(&at, CMSG_DATA(c), sizeof at);
-            return (uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec;
+            return monotonic((uint64_t)at.tv_sec * 1000000000u + (uint64_t)at.tv_nsec);
         }
-    return realtime_ns();
+    return now_ns();
 }
 
 /* Move the frames of one port into the ring, in which frames wait in the order of arrival. */
@@ -182,7 +189,7 @@ static void take(struct relay *r, int port) {
 }
 
 static void send_due(struct relay *r) {
-    while (r->count > 0 && r->ring[r->first].due <= realtime_ns()) {
+    while (r->count > 0 && r->ring[r->first].due <= now_ns()) {
         forward(r, &r->ring[r->first]);
         r->first = (r->first + 1) % FRAMES;
         r->count--;
@@ -193,7 +200,7 @@ static void send_due(struct relay *r) {
 static void wait_for_work(const struct relay *r, struct pollfd *watched, const sigset_t *unblocked) {
     struct timespec left, *limit = NULL;
     if (r->count > 0) {
-        uint64_t now = realtime_ns(), due = r->ring[r->first].due;
+        uint64_t now = now_ns(), due = r->ring[r->first].due;
         uint64_t wait = due > now ? due - now : 0;
         left =
             (struct timespec){.tv_sec = (time_t)(wait / 1000000000u), .tv_nsec = (long)(wait % 1000000000u)};

@@ -22,7 +22,7 @@ enum { NM_DETACH = 2 };
 int mount(const char *source, const char *target, const char *type, unsigned long flags, const void *data);
 
 struct wrap {
-    const char *user, *netns, *hostname, *cpus;
+    const char *user, *netns, *hostname, *cpus, *view;
     bool new_net, new_pids;
     struct root root;
     struct list cgroups, read_only, fresh, places, detached;
@@ -44,6 +44,7 @@ static struct wrap parse(int argc, char **argv) {
                                             {"fresh", required_argument, NULL, 'f'},
                                             {"place", required_argument, NULL, 'P'},
                                             {"rootless", no_argument, NULL, 'R'},
+                                            {"view", required_argument, NULL, 'v'},
                                             {NULL, 0, NULL, 0}};
     struct wrap wrap = {.root = {.tree = "/"}};
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
@@ -86,6 +87,9 @@ static struct wrap parse(int argc, char **argv) {
             break;
         case 'R':
             wrap.root.rootless = true;
+            break;
+        case 'v':
+            wrap.view = optarg;
             break;
         case 'd':
             append(&wrap.detached, optarg, "--detach");
@@ -134,6 +138,20 @@ static void fresh_sys(void) {
             (syscall(SYS_move_mount, trees[i], "", AT_FDCWD, kept[i].path, MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
              close(trees[i]) != 0))
             die("bind", kept[i].path);
+}
+
+/* Mount a copy of the machine's root directory with all that is mounted below it, for a program that serves
+ * files to a guest. Nothing can be written through the copy, and its device nodes have no effect. */
+static void mount_view(const char *path) {
+    const struct mount_attr change = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID};
+    int tree = (int)syscall(SYS_open_tree, AT_FDCWD, "/",
+                            OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (unsigned)AT_RECURSIVE);
+    if (tree < 0)
+        die("open_tree", "/");
+    if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &change, sizeof change) != 0)
+        die("mount_setattr", "/");
+    if (syscall(SYS_move_mount, tree, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) != 0 || close(tree) != 0)
+        die("bind", path);
 }
 
 /* Mount a tmpfs with the same mode on a directory of the instance. */
@@ -215,6 +233,8 @@ int wrap_main(int argc, char **argv) {
     for (int i = 0; i < wrap.detached.count; i++)
         if (umount2(wrap.detached.items[i], NM_DETACH) != 0 && errno != EINVAL) /* EINVAL: nothing there */
             die("detach", wrap.detached.items[i]);
+    if (wrap.view != NULL)
+        mount_view(wrap.view);
     if (wrap.root.scratch != NULL)
         lay_out(&wrap);
     if (wrap.root.own_network)

@@ -116,7 +116,7 @@ static char **take_texts(const char *payload, uint32_t size, char ***variables) 
     for (char *text = copy; at < texts; text += strlen(text) + 1)
         list[at++] = text;
     size_t words = texts > 1 ? strtoul(list[1], NULL, 10) : 0;
-    if (words == 0 || words + 2 > texts)
+    if (words == 0 || texts < 2 || words > texts - 2)
         return NULL;
     /* The variables move up by one, since each list needs a NULL at its end. */
     memmove(list + words + 3, list + words + 2, (texts - words - 2) * sizeof *list);

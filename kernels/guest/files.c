@@ -1,5 +1,6 @@
 /* Commands that are built into the agent, since an image may lack them: copying files in and out as cpio
- * archives of the "newc" format, and connecting FIFOs with the standard streams. */
+ * archives of the "newc" format, and connecting FIFOs with the standard streams. In an archive, the size of a
+ * file has 32 bits. */
 #define _GNU_SOURCE
 #include "fail.h"
 #include "guest.h"
@@ -8,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,33 +146,45 @@ static bool get_file(const char *path, const struct stat *what) {
     return pad((size_t)what->st_size);
 }
 
-/* Pack a file, or all regular files below a directory. */
-static bool get_one(const char *path) {
+static bool fits(const char *path, const struct stat *what) {
+    if (what->st_size <= UINT32_MAX)
+        return true;
+    fail_report("a file of 4 GiB or more cannot be copied out of the guest: write smaller files (%s)", path);
+    return false;
+}
+
+/* Pack a file, or all regular files below a directory. check: only look whether all of them fit into an
+ * archive. */
+static bool get_one(const char *path, bool check) {
     struct stat what;
     if (lstat(path, &what) != 0)
         return errno == ENOENT || failed("read", path);
     if (S_ISREG(what.st_mode))
-        return get_file(path, &what);
+        return fits(path, &what) && (check || get_file(path, &what));
     if (!S_ISDIR(what.st_mode))
         return true;
     DIR *directory = opendir(path);
-    bool good = directory != NULL && write_header(path + 1, what.st_mode, 0);
+    if (directory == NULL)
+        return failed("read", path);
+    bool good = check || write_header(path + 1, what.st_mode, 0);
     for (struct dirent *entry; good && (entry = readdir(directory)) != NULL;) {
         char below[PATH_MAX];
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
-        good =
-            snprintf(below, sizeof below, "%s/%s", path, entry->d_name) < (int)sizeof below && get_one(below);
+        if (snprintf(below, sizeof below, "%s/%s", path, entry->d_name) >= (int)sizeof below)
+            good = failed("read", path);
+        else
+            good = get_one(below, check);
     }
-    if (directory != NULL)
-        closedir(directory);
-    return good || failed("read", path);
+    closedir(directory);
+    return good;
 }
 
 static int get(int count, char **paths) {
-    for (int i = 0; i < count; i++)
-        if (paths[i][0] != '/' || !get_one(paths[i]))
-            return 1;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < count; i++)
+            if (paths[i][0] != '/' || !get_one(paths[i], pass == 0))
+                return 1;
     return write_header("TRAILER!!!", 0, 0) ? 0 : 1;
 }
 

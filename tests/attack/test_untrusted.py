@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nearmetal.host import untrusted
-from nearmetal.host.untrusted import UntrustedDirectory, read_named
+from nearmetal.host.untrusted import UntrustedDirectory, read_named, remove_tree
 
 pytestmark = pytest.mark.attack
 
@@ -160,3 +161,47 @@ def test_a_file_that_the_user_names_may_be_a_link_but_nothing_that_waits(tree: P
     with pytest.raises(OSError) as caught:
         read_named(tree / "absolute", limit=5)
     assert caught.value.errno == errno.EFBIG
+
+
+def test_links_of_an_image_are_resolved_on_every_kernel(kernel: str, tree: Path) -> None:
+    (tree / "etc").symlink_to("/below")
+    (tree / "below" / "alternative").symlink_to("../../etc/./file")
+    (tree / "loop").symlink_to("loop")
+    root = UntrustedDirectory(tree, as_root=True)
+    assert root.read_bytes("etc/alternative") == b"own"
+    assert root.real_path("/etc/alternative") == tree / "below" / "file"
+    assert root.has_name("loop") and root.has_name("absolute") and not root.has_name("loop/x")
+    with pytest.raises(OSError):
+        root.read_bytes("loop")
+
+
+def test_a_directory_is_made_inside_only(kernel: str, tree: Path) -> None:
+    root = UntrustedDirectory(tree)
+    root.make_directory("below/new")
+    root.make_directory("below/new")
+    assert root.is_directory("below/new") and not root.is_directory("out")
+    for name in ("out/new", "up", "fifo"):
+        with pytest.raises(OSError):
+            root.make_directory(name)
+    assert not (tree.parent / "new").exists()
+
+
+def test_a_tree_is_removed_however_deep_it_is(tree: Path, make_deep: Callable[[Path], None]) -> None:
+    make_deep(tree)
+    remove_tree(tree)
+    assert not tree.exists() and (tree.parent / "secret").read_text() == "secret"
+    remove_tree(tree)
+
+
+def test_what_cannot_be_removed_keeps_nothing_else(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unlink = os.unlink
+
+    def refuse(name: str, **more: int) -> None:
+        if name == "absolute":
+            raise OSError(errno.EPERM, "immutable")
+        unlink(name, **more)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(OSError, match="immutable"):
+        remove_tree(tree)
+    assert [p.name for p in tree.iterdir()] == ["absolute"]

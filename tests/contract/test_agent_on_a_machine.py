@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -15,10 +17,11 @@ from tests.patience import PATIENCE, until
 
 from nearmetal.environments import Tools
 from nearmetal.host import REPORT_FD, LocalHost, Process
-from nearmetal.host.guest_line import GuestLine
+from nearmetal.host.guest_line import FrameKind, GuestLine
 from nearmetal.node.real_nodes import variable_rules
 
 pytestmark = pytest.mark.beside
+EXIT_AGENT = 111
 
 
 @dataclass(frozen=True)
@@ -97,3 +100,28 @@ def ended(pid: str) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("count", ["18446744073709551615", "18446744073709551614", "-1", "3", "0", ""])
+def test_a_wrong_number_of_arguments_is_refused(agent: Agent, count: str) -> None:
+    with GuestLine(agent.socket) as line:
+        line._send(FrameKind.RUN, f"/\0{count}\0true\0".encode())
+        payload = line._wait(FrameKind.ENDED, time.monotonic() + PATIENCE)
+        status = int.from_bytes(payload, sys.byteorder)
+    assert os.waitstatus_to_exitcode(status) == EXIT_AGENT, "nothing was started"
+
+
+@pytest.mark.attack
+def test_a_file_that_no_archive_can_hold_is_refused_by_name_before_anything_is_copied(
+    agent: Agent, tmp_path: Path
+) -> None:
+    below = tmp_path / "outputs"
+    below.mkdir()
+    (below / "a").write_text("small")
+    with (below / "b").open("wb") as file:
+        file.truncate(1 << 32)
+    with GuestLine(agent.socket) as line:
+        done = line.run(["nm-guest", "get", str(below)], timeout=PATIENCE)
+    assert (done.status, done.stdout) == (1, b"")
+    assert b"4 GiB or more" in done.stderr and str(below / "b").encode() in done.stderr

@@ -135,6 +135,17 @@ def test_guest_has_its_own_kernel_network_and_root(guest: GuestInstance) -> None
     assert whole == pytest.approx(guest.phases["first_instruction"])
 
 
+@pytest.mark.attack
+def test_root_of_the_guest_writes_nothing_on_the_machine(guest: GuestInstance, place: Path) -> None:
+    again = (
+        "mkdir /tmp/again && mount -t virtiofs -o ro root /tmp/again && mount -o remount,rw /tmp/again &&"
+        f" echo x > /tmp/again{place}/planted"
+    )
+    tried = run(guest, "sh", "-c", again)
+    assert "Read-only file system" in tried.stderr and not tried.ok
+    assert not (place / "planted").exists()
+
+
 def test_many_commands_at_once_do_not_wait_for_each_other(guest: GuestInstance) -> None:
     sleeping = [subprocess.Popen(guest.command(["sleep", "3600"])) for _ in range(8)]
     assert run(guest, "echo", "there").stdout == "there\n"

@@ -198,3 +198,35 @@ def test_a_guest_that_reads_nothing_is_not_moved(line: Line) -> None:
             mover.begin_move(line.second)
         assert frame(line.first)[2] == b"one"
         assert line.process.poll() is None
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.attack
+def test_a_caller_that_the_guest_floods_is_dropped_and_no_other(line: Line) -> None:
+    with connected(line.agent) as flooded, connected(line.agent) as other:
+        for caller in (flooded, other):
+            caller.sendall(HEAD.pack(0, FrameKind.IN, 1) + b"x")
+        channels = [frame(line.first)[0] for _ in range(2)]
+        for _ in range(64):
+            line.first.sendall(HEAD.pack(channels[0], FrameKind.OUT, MIB) + bytes(MIB))
+        line.first.sendall(HEAD.pack(channels[1], FrameKind.OUT, 1) + b"y")
+        assert frame(other)[2] == b"y"
+        got = 0
+        while got < 16 * MIB and (data := flooded.recv(MIB)):
+            got += len(data)
+        assert got < 16 * MIB
+
+
+@pytest.mark.attack
+def test_a_guest_that_reads_nothing_does_not_fill_the_memory(line: Line) -> None:
+    with connected(line.agent) as caller:
+        caller.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            for _ in range(64):
+                caller.sendall(HEAD.pack(0, FrameKind.IN, MIB) + bytes(MIB))
+        caller.settimeout(PATIENCE)
+        got = 0
+        while got < MIB:  # once it reads, the line goes on
+            got += len(line.first.recv(MIB))

@@ -52,7 +52,7 @@ def test_a_device_is_taken_when_it_may_be_destroyed_and_nobody_uses_it(device: s
             shared=shared,
             own_root=True,
         ) as v:
-            assert v.path == shared / "nearmetal-x-0" and not v.inside
+            assert v.path == shared / "nearmetal-x-0" / "files" and not v.inside
             assert os.statvfs(v.path).f_blocks * os.statvfs(v.path).f_frsize < 16 << 20
             with pytest.raises(UnavailableError, match="in use"), mounted_once(HOST, storage, tmp_path / "b"):
                 pass

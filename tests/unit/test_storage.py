@@ -74,7 +74,7 @@ def nfs_host(target: Path, answer: str | Completed = "") -> FakeHost:
     return FakeHost(
         files={"/proc/filesystems": "nodev\tnfs4\n"},
         programs={"mount.nfs": "/sbin/mount.nfs"},
-        commands={("mount", "-t", "nfs", "server:/export/a b", str(target)): answer},
+        commands={("mount", "-t", "nfs", "-o", "nosuid,nodev", "server:/export/a b", str(target)): answer},
     )
 
 
@@ -100,9 +100,9 @@ def test_an_export_is_mounted_once_and_each_instance_has_a_directory_on_it(
             )
             for n in range(2)
         ]
-        assert [v.path for v in volumes] == [target / "nearmetal-x-0", target / "nearmetal-x-1"]
+        assert [v.path for v in volumes] == [target / f"nearmetal-x-{n}" / "files" for n in range(2)]
         assert not any(v.inside for v in volumes) and all(v.path.is_dir() for v in volumes)
-        assert noted_outside(tmp_path) == tuple(v.path for v in volumes)
+        assert noted_outside(tmp_path) == tuple(v.path.parent for v in volumes)
     assert len(host.calls) == 1 and unmounted == [target] and list(target.iterdir()) == []
 
 

@@ -94,7 +94,7 @@ class InstanceRequest:
     hostname: host name inside the instance.
     cpus: CPUs of the machine that its processes may use; empty for no restriction.
     seat: its namespace, address and interface on a network that nearmetal has built; None if it joins none.
-    binds: directories that are mounted at the same path inside, writable.
+    binds: directories that are mounted at the same path inside, writable except the directory of the tools.
     scratch: an empty directory for the files of this instance alone.
     tree: root directory of its image, never written to; '/' for image host.
     user_namespace: path of the user namespace that all instances share if nearmetal runs without root

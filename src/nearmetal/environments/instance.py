@@ -317,8 +317,9 @@ def box_argv(
         argv += ["--layer", str(request.layer)]
     for group in groups:
         argv += ["--cgroup", str(group)]
-    binds = [p.resolve() for p in request.binds]
     own = tools.directory.resolve()
+    # The machine runs the tools too, so they are read-only inside.
+    binds = [path for p in request.binds if (path := p.resolve()) != own]
     if not any(own.is_relative_to(b) for b in binds):
         argv += ["--bind-read-only", str(own)]
     for bind in binds:

@@ -21,6 +21,7 @@ from ..host.processes.helper import wait_readable
 from ..host.processes.labelled import descendant
 from ..host.processes.running import running_program
 from ..host.replies import FirstInstruction, read_reply
+from ..host.untrusted import LIMIT, UntrustedDirectory
 from .contract import InstanceRequest, Tools
 from .instance import START_TIMEOUT, seconds
 
@@ -122,9 +123,11 @@ def in_groups(
 
 
 def read_log(file: Path) -> str:
-    """Return the content of a log, empty if it does not exist."""
+    """Return the content of a log, at most the first LIMIT bytes; empty if it does not exist or is no regular
+    file."""
     try:
-        return file.read_text(errors="replace")
+        with UntrustedDirectory(file.parent).open_file(file.name) as log:
+            return log.read(LIMIT).decode(errors="replace")
     except OSError:
         return ""
 
@@ -202,7 +205,7 @@ def first_report(tools: Tools, request: InstanceRequest, *, outlives: bool = Fal
     with contextlib.suppress(FileExistsError):
         os.mkfifo(fifo, 0o600)
     # Also opened for writing, so that no end of file is read before the report.
-    descriptor = os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = UntrustedDirectory(directory).open_fifo(FIRST)
     try:
         option = "--lone-fifo" if outlives else "--first-fifo"
         argv = (tools / "nm-init", option, str(fifo), "--label", request.label)

@@ -201,7 +201,7 @@ def mounted_once(host: Host, storage: Storage, target: Path) -> Iterator[Path]:
             _run(host, [*MKFS, storage.path or ""])
             namespaces.mount(storage.path or "", target, "ext4")
         else:
-            _run(host, ["mount", "-t", "nfs", storage.path or "", str(target)])
+            _run(host, ["mount", "-t", "nfs", "-o", "nosuid,nodev", storage.path or "", str(target)])
         yield target
 
 
@@ -230,19 +230,19 @@ def volume(
         case StorageKind.OVERLAY if own_root:
             yield Volume(path=DISKS / label, inside=True)
         case StorageKind.OVERLAY:
-            with outside_directory(DISKS / label, run_scratch) as path:
+            with _shown_directory(DISKS / label, run_scratch) as path:
                 yield Volume(path=path, inside=False)
         case StorageKind.BIND:
-            with outside_directory(Path(storage.path or "") / label, run_scratch) as path:
+            with _shown_directory(Path(storage.path or "") / label, run_scratch) as path:
                 yield Volume(path=path, inside=False)
         case StorageKind.BLOCK | StorageKind.NFS:
             assert shared is not None
-            with outside_directory(shared / label, run_scratch) as path:
+            with _shown_directory(shared / label, run_scratch) as path:
                 yield Volume(path=path, inside=False)
         case StorageKind.TMPFS:
             size = [f"size={storage.size}"] if storage.size else []
             with _mount_point(directory) as path:
-                namespaces.mount("tmpfs", path, "tmpfs", options=",".join([*size, "mode=0700"]))
+                namespaces.mount("tmpfs", path, "tmpfs", options=",".join([*size, "mode=0755"]))
                 yield Volume(path=path, inside=False)
         case StorageKind.LOOP:
             disks = Path(storage.path) if storage.path else DISKS
@@ -252,6 +252,16 @@ def volume(
             ):
                 _mount_file(host, own / "disk.ext4", storage.size or 0, path)
                 yield Volume(path=path, inside=False)
+
+
+@contextmanager
+def _shown_directory(path: Path, run_scratch: Path) -> Iterator[Path]:
+    """Make an outside_directory(), and yield a directory in it that every user of an instance can enter."""
+    with outside_directory(path, run_scratch) as closed:
+        shown = closed / "files"
+        shown.mkdir()
+        shown.chmod(0o755)
+        yield shown
 
 
 def _mount_file(host: Host, file: Path, size: int, target: Path) -> None:
@@ -267,7 +277,7 @@ def _mount_file(host: Host, file: Path, size: int, target: Path) -> None:
         raise RunError(f"storage loop: {file}: {e.strerror}", remedy="a smaller size, or another path") from e
     _run(host, [*MKFS, str(file)])
     # mount(8) chooses a free loop device. The kernel releases it on unmount (autoclear).
-    _run(host, ["mount", "-t", "ext4", "-o", "loop", str(file), str(target)])
+    _run(host, ["mount", "-t", "ext4", "-o", "loop,nosuid,nodev", str(file), str(target)])
 
 
 @contextmanager

@@ -1,15 +1,20 @@
 """Packs and unpacks cpio archives in the "newc" format, from bytes to bytes. All files belong to root and
-have no time stamp. The kernel unpacks such archives as an initramfs, and nm-guest unpacks them as files."""
+have no time stamp. The kernel unpacks such archives as an initramfs, and nm-guest unpacks them as files. The
+size of a file has 32 bits."""
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 _MAGIC = b"070701"
 _HEADER = 110
+_HEAD = re.compile(rb"070701[0-9A-Fa-f]{104}")
 _END = "TRAILER!!!"
+TOO_LARGE = 1 << 32
+"""Bytes from which a file does not fit into an archive."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +48,10 @@ def fifo(name: str, mode: int = 0o600) -> Member:
 
 
 def pack(members: Iterator[Member] | list[Member]) -> bytes:
-    """Pack members into one archive. The kernel accepts several archives, one after the other."""
+    """Pack members into one archive. The kernel accepts several archives, one after the other.
+
+    Raises ValueError for a member of TOO_LARGE bytes or more.
+    """
     out = bytearray()
     for number, m in enumerate(members):
         out += _one(m, number + 1)
@@ -53,6 +61,8 @@ def pack(members: Iterator[Member] | list[Member]) -> bytes:
 
 def _one(m: Member, inode: int) -> bytes:
     name = m.name.encode(errors="surrogateescape") + b"\0"
+    if len(m.data) >= TOO_LARGE:
+        raise ValueError(f"{m.name} has 4 GiB or more, which an archive cannot express")
     fields = (inode, m.mode, 0, 0, 1, 0, len(m.data), 0, 0, 0, 0, len(name), 0)
     head = _MAGIC + b"".join(b"%08x" % f for f in fields) + name
     return _padded(head) + _padded(m.data)
@@ -67,7 +77,7 @@ def unpack(archive: bytes) -> Iterator[Member]:
     at = 0
     while True:
         head = archive[at : at + _HEADER]
-        if len(head) < _HEADER or not head.startswith(_MAGIC):
+        if not _HEAD.fullmatch(head):
             raise ValueError("not a whole archive of cpio's newc form")
         fields = [int(head[6 + 8 * i : 14 + 8 * i], 16) for i in range(13)]
         size, length = fields[6], fields[11]

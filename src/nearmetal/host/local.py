@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
 
 from .base import Completed, Launched, MissingValue, Process
-from .processes.bounded import Drain
+from .processes.bounded import Drain, open_log
 from .processes.conversation import Conversation
 from .processes.failure import CANNOT_START, NOT_FOUND, TIMED_OUT
 from .processes.helper import launch_helper, wait_for_end
@@ -141,11 +140,12 @@ class LocalHost:
         most: int | None = None,
     ) -> Process:
         with ExitStack() as ours:
-            ends: list[int | IO[bytes]] = []
+            ends: list[int] = []
             drains = []
             for file in (stdout, stderr):
                 if most is None:
-                    ends.append(ours.enter_context(file.open("ab")))
+                    ends.append(open_log(file))
+                    ours.callback(os.close, ends[-1])
                     continue
                 out, end = os.pipe()
                 ends.append(end)

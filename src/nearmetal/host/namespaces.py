@@ -19,6 +19,7 @@ PATIENCE = 2.0
 
 _CLONE_NEWNET = 0x40000000
 _MNT_DETACH = 2
+_MS_NOSUID, _MS_NODEV = 2, 4
 _MS_BIND, _MS_REC, _MS_SHARED = 0x1000, 0x4000, 0x100000
 _UMOUNT_NOFOLLOW = 8
 
@@ -38,13 +39,16 @@ def _bind(source: str, target: Path, flags: int) -> int:
 
 
 def mount(source: str, target: Path, kind: str, *, options: str = "") -> None:
-    """Mount a file system by mount(2).
+    """Mount a file system by mount(2). Its set-user-ID bits and device nodes, which the root user of an
+    instance may have made, have no effect.
 
     Raises RunError with the message of the kernel.
     """
     data = os.fsencode(options) if options else None
     try:
-        _checked(_libc.mount(os.fsencode(source), os.fsencode(target), os.fsencode(kind), 0, data), source)
+        flags = _MS_NOSUID | _MS_NODEV
+        words = (os.fsencode(word) for word in (source, target, kind))
+        _checked(_libc.mount(*words, flags, data), source)
     except OSError as e:
         raise RunError(f"mount {kind} on {target}: {e.strerror}", remedy="run as root") from e
 

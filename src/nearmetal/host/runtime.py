@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 import tempfile
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from ..errors import RunError
 from . import namespaces
+from .untrusted import remove_tree
 
 OUTSIDE = "outside"
 """Name of the file in a scratch directory that lists the directories that the run has made elsewhere."""
@@ -80,7 +80,8 @@ def make_runtime_directory() -> None:
 
 @contextmanager
 def scratch_directory(label: str) -> Iterator[Path]:
-    """Make an empty directory for the run, and remove it with its contents on exit."""
+    """Make an empty directory for the run that only this user can enter, and remove it with its contents on
+    exit."""
     path = runtime_directory() / label
     parent = path.parent
     try:
@@ -88,11 +89,13 @@ def scratch_directory(label: str) -> Iterator[Path]:
             make_runtime_directory()
             # Another run that ends at this moment may remove the parent again.
             with contextlib.suppress(FileNotFoundError):
+                # What an instance leaves here may have set-user-ID bits.
                 path.mkdir(mode=0o700)
                 break
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_tree(path)
         with contextlib.suppress(OSError):  # not empty: it contains a directory of another run
             parent.rmdir()
 
@@ -178,7 +181,8 @@ def shared_memory_directory(label: str) -> Iterator[Path]:
         try:
             path.rmdir()  # ranks that end without an error leave nothing
         except OSError:
-            shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove_tree(path)
 
 
 @contextmanager
@@ -199,7 +203,8 @@ def outside_directory(path: Path, scratch: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_tree(path)
 
 
 def short_directory(label: str, scratch: Path) -> AbstractContextManager[Path]:

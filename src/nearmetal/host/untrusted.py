@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import itertools
 import os
 import stat
 from collections.abc import Iterator
@@ -84,6 +85,7 @@ class UntrustedDirectory:
             except OSError as e:
                 if e.errno not in _UNKNOWN:
                     raise
+                inner = _resolve(root, inner, flags) if self.as_root else inner
                 return _open_without_links(root, inner, flags, mode)
         except OSError as e:
             reason = _REASONS.get(e.errno or 0, os.strerror(e.errno or 0))
@@ -157,6 +159,20 @@ class UntrustedDirectory:
         found = self.stat(name)
         return found is not None and stat.S_ISDIR(found.st_mode)
 
+    def has_name(self, name: str | PurePath) -> bool:
+        """Return whether anything, even a link to nothing, has this name."""
+        try:
+            os.close(self.open(name, os.O_PATH | os.O_NOFOLLOW))
+        except OSError:
+            return False
+        return True
+
+    def real_path(self, name: str | PurePath) -> Path:
+        """Return the path of a file or directory without any link. It is safe to use as long as nobody
+        changes the directory."""
+        with self._path_of(name) as fd:
+            return Path(f"/proc/self/fd/{fd}").readlink()
+
     def names(self, name: str | PurePath = ".") -> tuple[str, ...]:
         """Return the sorted names of everything in a directory; () if it does not exist."""
         try:
@@ -167,6 +183,14 @@ class UntrustedDirectory:
             return tuple(sorted(entry.name for entry in os.scandir(fd)))
         finally:
             os.close(fd)
+
+    def make_directory(self, name: str | PurePath, mode: int = 0o755) -> None:
+        """Make a directory. Harmless if the name, or the target of a link with this name, is a directory."""
+        if self.is_directory(name):
+            return
+        name = PurePath(name)
+        with self._path_of(name.parent) as parent:
+            os.mkdir(name.name, mode, dir_fd=parent)
 
     def files(self) -> Iterator[str]:
         """Yield the names of all regular files at any depth. No link is followed."""
@@ -234,6 +258,32 @@ class UntrustedDirectory:
             if sync:
                 file.flush()
                 os.fsync(fd)
+
+    def overwrite(self, name: str | PurePath, data: bytes, mode: int = 0o644) -> None:
+        """Make a new file in place of a file or link of this name."""
+        self.unlink(name)
+        self.write_bytes(name, data, mode)
+
+    def make_fifo(self, name: str | PurePath, flags: int = os.O_RDWR) -> int:
+        """Make a FIFO, and return its descriptor. Raises FileExistsError if anything has this name.
+
+        flags: for open_fifo().
+        """
+        name = PurePath(name)
+        with self._path_of(name.parent) as parent:
+            os.mkfifo(name.name, 0o600, dir_fd=parent)
+        return self.open_fifo(name, flags)
+
+    def open_fifo(self, name: str | PurePath, flags: int = os.O_RDWR) -> int:
+        """Return a non-blocking descriptor of a FIFO.
+
+        flags: O_RDWR, with which there is never an end of file, or O_RDONLY.
+        """
+        fd = self.open(name, flags)
+        if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "is not a FIFO", str(self.path / name))
+        return fd
 
     def unlink(self, name: str | PurePath) -> None:
         """Remove a file, or a link but not its target. Harmless if it does not exist."""
@@ -312,9 +362,31 @@ def _open_beneath(root: int, name: str, flags: int, mode: int, resolve: int) -> 
     raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
+def _resolve(root: int, name: str | PurePath, flags: int) -> PurePath:
+    """Return a path without links and '..', where the kernel has no openat2(2): `root` stands for /. If
+    somebody changes a link meanwhile, _open_without_links() refuses the path."""
+    waiting, inside = [*reversed(PurePath(name).parts)], list[str]()
+    for _ in range(_ATTEMPTS * len(waiting)):
+        if not waiting:
+            break
+        part = waiting.pop()
+        if part in ("/", ".."):
+            inside = inside[:-1] if part == ".." else []
+            continue
+        inside.append(part)
+        if waiting or not flags & os.O_NOFOLLOW:
+            with contextlib.suppress(OSError):  # not a link, or it does not exist
+                target = os.readlink("/".join(inside), dir_fd=root)
+                inside.pop()
+                waiting += reversed(PurePath(target).parts)
+    if waiting:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return PurePath(*inside)
+
+
 def _open_without_links(root: int, name: PurePath, flags: int, mode: int) -> int:
     """Open a file where the kernel has no openat2(2): component by component, and no component may be a
-    link."""
+    link, except the last one with O_NOFOLLOW."""
     parts = [part for part in name.parts if part != "/"]
     if ".." in parts:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
@@ -326,9 +398,64 @@ def _open_without_links(root: int, name: PurePath, flags: int, mode: int) -> int
             at = inner
         last = parts[-1] if parts else "."
         fd = os.open(last, flags | os.O_NOFOLLOW, mode, dir_fd=at)
-        if stat.S_ISLNK(os.fstat(fd).st_mode):  # O_PATH | O_NOFOLLOW opens the link itself
+        # O_PATH | O_NOFOLLOW opens the link itself.
+        if stat.S_ISLNK(os.fstat(fd).st_mode) and not flags & os.O_NOFOLLOW:
             os.close(fd)
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         return fd
     finally:
         os.close(at)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory and everything in it. Does nothing if it does not exist.
+
+    Links are not followed, and directories may be nested to any depth (shutil.rmtree fails at about 1000).
+    Without root, directories that are not writable are made writable first.
+    Raises OSError.
+    """
+    try:
+        top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        _empty(top)
+    finally:
+        os.close(top)
+    path.rmdir()
+
+
+def _empty(top: int) -> None:
+    """Remove everything in a directory. What a directory contains is first moved up to `top`, so that no path
+    ever has more than two components. An error is raised after all else has been removed."""
+    prefix, moved = f".nearmetal-{os.urandom(8).hex()}-", itertools.count()
+    failed: dict[str, OSError] = {}
+    while entries := [entry for entry in os.scandir(top) if entry.name not in failed]:
+        for entry in entries:
+            try:
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.name, dir_fd=top)
+                    continue
+                _make_writable(entry, top)
+                inner = os.open(
+                    entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top
+                )
+                try:
+                    for deeper in list(os.scandir(inner)):
+                        _make_writable(deeper, inner)
+                        os.rename(deeper.name, f"{prefix}{next(moved)}", src_dir_fd=inner, dst_dir_fd=top)
+                finally:
+                    os.close(inner)
+                os.rmdir(entry.name, dir_fd=top)
+            except OSError as e:
+                failed[entry.name] = e
+    for error in failed.values():
+        raise error
+
+
+def _make_writable(entry: os.DirEntry[str], parent: int) -> None:
+    """Let this user, if it is not root, move and empty a directory. Files may have other links elsewhere, so
+    their mode is not changed."""
+    if os.geteuid() != 0 and entry.is_dir(follow_symlinks=False):
+        with contextlib.suppress(OSError):
+            os.chmod(entry.name, 0o700, dir_fd=parent, follow_symlinks=False)

@@ -4,10 +4,12 @@ so that builds of one day are equal."""
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import re
 import shlex
 import shutil
+import stat
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,9 +18,10 @@ from pathlib import Path
 from ..errors import RunError, UnavailableError
 from ..host import Host
 from ..host.processes import labelled as processes
+from ..host.untrusted import UntrustedDirectory, remove_tree
 from ..model.environments.image import Expired, ImageDefinition
 from .build_errors import disk_full, failure
-from .digest import clamp_times, tree_bytes, tree_digest
+from .digest import clamp_times, entries, tree_bytes, tree_digest
 from .python_packages import NEEDED, pip_options, python_packages
 from .sources import archive_lines, resolved_suite
 from .store import Image, ImageStore, TreeDescription, definition_key, making_label
@@ -31,6 +34,8 @@ HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 #: Files that mmdebstrap copies from this machine.
 OF_THIS_MACHINE = ("etc/resolv.conf", "etc/hostname")
 ARCHIVES = "var/cache/apt/archives"
+_DPKG_STATUS, _DPKG_LIMIT = "var/lib/dpkg/status", 32 << 20
+"""The list of installed packages, and its largest size: more than a thousand bytes for each of 30,000."""
 #: A line of mmdebstrap's log that names the current step.
 _STEP = re.compile(r"^I: (.*?)\.*$", re.MULTILINE)
 _LOOK_AGAIN = 0.1
@@ -193,16 +198,17 @@ def finished(tree: Path, origin: str, epoch: int | None) -> TreeDescription:
 
     origin: as in TreeDescription.
     epoch: latest time stamp of files in the tree, in Unix seconds; None for a tree that was not built here.
+    Raises OSError for a tree that cannot be completed or read in a reasonable time.
     """
+    root = UntrustedDirectory(tree, as_root=True)
     if epoch is not None:
         for name in OF_THIS_MACHINE:
-            (tree / name).unlink(missing_ok=True)
-    empty_dev(tree)
-    hosts = tree / "etc" / "hosts"
-    if not hosts.exists():
-        hosts.parent.mkdir(exist_ok=True)
-        hosts.write_text(HOSTS)
-        hosts.chmod(0o644)
+            root.unlink(name)
+    remove_devices(tree)
+    if root.stat("etc/hosts") is None:
+        root.make_directory("etc")
+        root.unlink("etc/hosts")  # a link to nothing
+        root.write_bytes("etc/hosts", HOSTS.encode())
     if epoch is not None:
         clamp_times(tree, epoch)
     return TreeDescription(
@@ -214,32 +220,36 @@ def finished(tree: Path, origin: str, epoch: int | None) -> TreeDescription:
     )
 
 
-def empty_dev(tree: Path) -> None:
-    """Remove everything in /dev of a tree. Instances get their own devices, and without root devices cannot
-    be created in a tree."""
+def remove_devices(tree: Path) -> None:
+    """Remove everything in /dev of a tree, and device nodes in other directories. Instances get devices of
+    their own, and a device in a tree would give access to the machine's hardware."""
     dev = tree / "dev"
     if dev.is_dir() and not dev.is_symlink():
-        for entry in dev.iterdir():
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
+        for path in dev.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                remove_tree(path)
             else:
-                entry.unlink()
+                path.unlink()
+    for _, entry in entries(tree):
+        mode = entry.stat(follow_symlinks=False).st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            Path(entry.path).unlink()
 
 
 def packages(tree: Path) -> tuple[str, ...]:
-    """Return 'name version' of each package that is installed in a tree by dpkg, sorted; empty without
-    dpkg."""
+    """Return 'name version' of each package that is installed in a tree by dpkg, sorted; empty without a
+    readable list of dpkg."""
     try:
-        text = (tree / "var/lib/dpkg/status").read_text(errors="replace")
+        text = UntrustedDirectory(tree, as_root=True).read_bytes(_DPKG_STATUS, _DPKG_LIMIT)
     except OSError:
         return ()
-    found = []
-    for paragraph in text.split("\n\n"):
-        fields = dict(
-            line.split(": ", 1)
-            for line in paragraph.splitlines()
-            if ": " in line and not line.startswith(" ")
-        )
-        if fields.get("Status", "").endswith(" installed"):
-            found.append(f"{fields.get('Package', '')} {fields.get('Version', '')}")
+    found, fields = [], dict[str, str]()
+    for line in io.TextIOWrapper(io.BytesIO(text + b"\n\n"), "utf-8", "replace"):
+        name, divider, value = line.rstrip("\n").partition(": ")
+        if name in ("Package", "Status", "Version") and divider:
+            fields[name] = value
+        elif line == "\n":
+            if fields.get("Status", "").endswith(" installed"):
+                found.append(f"{fields.get('Package', '')} {fields.get('Version', '')}")
+            fields = {}
     return tuple(sorted(found))

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from ..errors import UnavailableError
 from ..host import Host
+from ..host.untrusted import remove_tree
 from .build_errors import failure
 from .digest import newest_time
 from .oci import write_oci
-from .store import Image, in_use, locked, remove_tree
+from .store import Image, in_use, locked
 
 MAKE_SECONDS = 1800.0
 

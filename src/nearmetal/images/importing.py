@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
+import errno
+import os
+import stat
 import struct
 from collections.abc import Callable, Iterator
 from enum import StrEnum
@@ -11,18 +13,23 @@ from pathlib import Path
 
 from ..errors import RunError, UnavailableError, UsageError
 from ..host import Host
+from ..host.untrusted import UntrustedDirectory
 from .build import finished
-from .build_errors import failure
+from .build_errors import disk_full, failure
+from .digest import entries
 from .find import builtin_names
 from .store import Image, ImageStore, checked_name
 
 IMPORT_SECONDS = 1800.0
+_OUTPUT = 32 << 20
+"""Bytes that are kept of what a program prints: the names of several hundred thousand files."""
 _SQUASHFS = b"hsqs"
 #: Singularity image format: the position of its magic number, its header, one of its descriptors.
 _SIF_MAGIC, _SIF_AT = b"SIF_MAGIC\0", 32
 _SIF_HEADER = struct.Struct("<32s10s3s3s16sqqqqqqqq")
 _SIF_DESCRIPTOR = struct.Struct("<i?IIIqqqqqqq128s384s")
 _SIF_PARTITION = 0x4004
+_PLAIN = ("--no-same-owner", "--no-same-permissions")
 _DEV = ("--exclude=./dev/*", "--exclude=dev/*")
 
 
@@ -60,11 +67,19 @@ def import_image(
         progress(f"image {name}: taking it from {kind} {path}")
         tree = work / "tree"
         tree.mkdir()
-        _unpack(host, name, kind, path.absolute(), work)
-        if not any((tree / top).is_dir() for top in ("usr", "bin")):
-            raise UsageError(f"{path} contains no root tree: it has neither /usr nor /bin", where=str(path))
-        progress(f"image {name}: computing the digest")
-        made = finished(tree, f"{kind} {path.name}", None)
+        try:
+            _unpack(host, name, kind, path.absolute(), work)
+            root = UntrustedDirectory(tree, as_root=True)
+            if tree.is_symlink() or not any(root.is_directory(top) for top in ("usr", "bin")):
+                what = f"{path} contains no root tree: it has neither /usr nor /bin"
+                raise UsageError(what, where=str(path))
+            progress(f"image {name}: computing the digest")
+            made = finished(tree, f"{kind} {path.name}", None)
+        except OSError as e:
+            if e.errno == errno.ENOSPC:
+                raise disk_full(name, "not imported") from e
+            where = f" ({e.filename})" if e.filename else ""
+            raise RunError(f"image {name}: not imported: {e.strerror}{where}", where=str(path)) from e
         return store.adopt(name, f"import-{made.digest}", work, made)
 
 
@@ -75,6 +90,8 @@ def kind_of(host: Host, path: Path) -> SourceKind:
     """
     if path.is_dir():
         return SourceKind.OCI_LAYOUT if (path / "oci-layout").is_file() else SourceKind.DIRECTORY
+    if path.exists() and not path.is_file():
+        raise UsageError("neither a file nor a directory", where=str(path))
     try:
         with path.open("rb") as file:
             head = file.read(_SIF_AT + len(_SIF_MAGIC))
@@ -84,7 +101,8 @@ def kind_of(host: Host, path: Path) -> SourceKind:
         return SourceKind.SIF
     if head.startswith(_SQUASHFS):
         return SourceKind.SQUASHFS
-    listed = host.run(["tar", "--list", "--file", str(path.absolute())], timeout=IMPORT_SECONDS)
+    argv = ["tar", "--list", "--file", str(path.absolute())]
+    listed = host.run(argv, timeout=IMPORT_SECONDS, most=_OUTPUT)
     if not listed.ok:
         what = f"no directory, OCI layout, archive, SIF, squashfs or tar: {listed.failure()}"
         raise UsageError(what, where=str(path))
@@ -101,7 +119,8 @@ def _unpack(host: Host, name: str, kind: SourceKind, path: Path, work: Path) -> 
                 f"image {name}: {argv[0]}, which reads {kind}, is not installed",
                 remedy=f"apt-get install {package}",
             )
-        done = host.run(argv, timeout=IMPORT_SECONDS, env={"LC_ALL": "C", "TMPDIR": str(work)}, cwd=work)
+        env = {"LC_ALL": "C", "TMPDIR": str(work)}
+        done = host.run(argv, timeout=IMPORT_SECONDS, env=env, cwd=work, most=_OUTPUT)
         if not done.ok:
             raise failure(name, f"no {kind}", argv[0], done.returncode, done.stdout + done.stderr)
 
@@ -128,15 +147,35 @@ def unpack_argvs(kind: SourceKind, path: Path, work: Path, *, root: bool) -> Ite
             how = ["-no-progress", "-quiet", "-force", "-offset", str(offset)]
             yield ["unsquashfs", *how, "-dest", tree, str(path)], "squashfs-tools"
         case SourceKind.OCI_LAYOUT | SourceKind.OCI_ARCHIVE | SourceKind.DOCKER_ARCHIVE:
-            transport = {SourceKind.OCI_LAYOUT: "oci", SourceKind.OCI_ARCHIVE: "oci-archive"}.get(
-                kind, "docker-archive"
-            )
-            # A link in work, so that the name has no colon, which would separate path and tag.
-            (work / "source").symlink_to(path)
+            source = work / "source"
+            if kind is SourceKind.OCI_ARCHIVE:
+                source.mkdir()
+                yield ["tar", "--extract", "--file", str(path), "--directory", str(source), *_PLAIN], "tar"
+            else:
+                # A link in work, so that the name has no colon, which would separate path and tag.
+                source.symlink_to(path)
+            transport = "docker-archive" if kind is SourceKind.DOCKER_ARCHIVE else "oci"
+            if transport == "oci":
+                _require_files(source.resolve())
             copy = ["copy", "--insecure-policy", "--quiet", f"{transport}:source", "oci:layout:image"]
             yield ["skopeo", *copy], "skopeo"
             rootless = [] if root else ["--rootless"]
             yield ["umoci", "raw", "unpack", *rootless, "--image", "layout:image", tree], "umoci"
+
+
+def _require_files(layout: Path) -> None:
+    """Check that an OCI layout contains nothing but directories, regular files, and links to those. skopeo
+    would wait for the other end of a FIFO.
+
+    Raises UsageError.
+    """
+    for name, entry in entries(layout):
+        try:
+            mode = entry.stat().st_mode
+        except OSError as e:
+            raise UsageError(f"cannot be read: {e.strerror}", where=str(layout / name)) from e
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise UsageError("not a regular file, so this is no OCI layout", where=str(layout / name))
 
 
 def sif_offset(path: Path) -> int:
@@ -144,16 +183,13 @@ def sif_offset(path: Path) -> int:
 
     Raises RunError if the file contains none.
     """
-    with (
-        path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-        contextlib.suppress(struct.error),  # raised if the file ends early
-    ):
-        total, at = _SIF_HEADER.unpack_from(content)[8:10]
-        for number in range(min(total, 1000)):
-            place = at + number * _SIF_DESCRIPTOR.size
-            kind, used, _, _, _, offset, *_ = _SIF_DESCRIPTOR.unpack_from(content, place)
-            found = content[offset : offset + len(_SQUASHFS)] == _SQUASHFS
-            if kind == _SIF_PARTITION and used and found:
+    with path.open("rb") as file, contextlib.suppress(struct.error, OSError):  # OSError: a negative offset
+        header = os.pread(file.fileno(), _SIF_HEADER.size, 0)
+        total, at = _SIF_HEADER.unpack(header)[8:10]
+        size = _SIF_DESCRIPTOR.size * min(max(total, 0), 1000)
+        for descriptor in _SIF_DESCRIPTOR.iter_unpack(os.pread(file.fileno(), size, at)):
+            kind, used, _, _, _, offset, *_ = descriptor
+            wanted = kind == _SIF_PARTITION and used
+            if wanted and os.pread(file.fileno(), len(_SQUASHFS), offset) == _SQUASHFS:
                 return int(offset)
     raise RunError("this SIF contains no squashfs", where=str(path), remedy="it may be encrypted")

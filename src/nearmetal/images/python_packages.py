@@ -7,10 +7,13 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..host.untrusted import UntrustedDirectory
+
 NEEDED = ("python3-pip", "ca-certificates")
 """Debian packages that pip needs in the tree."""
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 _COPY = "/tmp/certificates.crt"
+_SUFFIX = ".dist-info"
 #: Debian allows pip to write into its Python only if asked. The cache would become part of the image.
 _SETTINGS = (
     "PIP_BREAK_SYSTEM_PACKAGES=1",
@@ -57,5 +60,18 @@ def pip_options(requirements: Sequence[str]) -> list[str]:
 
 def python_packages(tree: Path) -> tuple[str, ...]:
     """Return 'name version' of the Python packages that pip installed into a tree, sorted."""
-    found = tree.glob("usr/local/lib/python3*/dist-packages/*.dist-info")
-    return tuple(sorted(d.name.removesuffix(".dist-info").replace("-", " ", 1) for d in found))
+    found = [
+        name.removesuffix(_SUFFIX).replace("-", " ", 1)
+        for python in _names(tree, "usr/local/lib")
+        if python.startswith("python3")
+        for name in _names(tree, f"usr/local/lib/{python}/dist-packages")
+        if name.endswith(_SUFFIX)
+    ]
+    return tuple(sorted(found))
+
+
+def _names(tree: Path, directory: str) -> tuple[str, ...]:
+    try:
+        return UntrustedDirectory(tree, as_root=True).names(directory)
+    except OSError:
+        return ()

@@ -5,6 +5,8 @@ names/<name>.json    {"key": ...}
 trees/<key>/         an entry: tree/, image.json, forms/
 making/<key>/        an entry that is being made
 locks/<key>          locked by the process that makes it
+
+Only the user can enter the store: trees contain programs with set-user-ID bits that nobody updates.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import json
 import os
 import platform
 import re
-import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -26,11 +28,13 @@ import msgspec
 
 from ..errors import BusyError, UsageError
 from ..host.processes import labelled as processes
+from ..host.untrusted import remove_tree
 from ..model.environments.image import HOST, Expired, ImageDefinition
 from ..model.keys import NAME_PATTERN
 
 FORMAT = 1
 RECORD = "image.json"
+_MODE = 0o700
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +132,15 @@ class ImageStore:
     def _name(self, name: str) -> Path:
         return self.directory / "names" / f"{checked_name(name)}.json"
 
+    def _close(self) -> None:
+        """Let only this user enter the store. Earlier versions made stores that everybody could enter."""
+        with contextlib.suppress(OSError):  # no store yet, or a read-only one
+            if stat.S_IMODE(self.directory.stat().st_mode) != _MODE:
+                self.directory.chmod(_MODE)
+
     def _entry(self, name: str, key: str) -> Image | None:
         directory = self.directory / "trees" / key
+        self._close()
         try:
             record = json.loads((directory / RECORD).read_text())
             made = msgspec.convert(record, TreeDescription)
@@ -149,6 +160,7 @@ class ImageStore:
         lock = self.directory / "locks" / key
         for directory in (work.parent, lock.parent):
             directory.mkdir(parents=True, exist_ok=True)
+        self._close()
         with locked(lock, f"image {name} is being made"):
             _end_dead_maker(lock)
             remove_tree(work)
@@ -253,16 +265,3 @@ def _end_dead_maker(lock: Path) -> None:
     """
     if label := lock.read_text():
         processes.kill_labelled(label)
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a directory and everything in it. Does nothing if it does not exist. Without root, directories
-    that are not writable are made writable first."""
-    if not path.exists():
-        return
-    if os.geteuid() != 0:
-        for top, names, _ in os.walk(path):
-            for name in names:
-                with contextlib.suppress(OSError):
-                    Path(top, name).chmod(0o700, follow_symlinks=False)
-    shutil.rmtree(path)

@@ -39,8 +39,7 @@ class _GuestSampling:
             arm.node.machine.host,
             instance.command([program, *GuestSampler.arguments(PERIOD)]),
             instance.hostname,
-            arm.trial.directory
-            / f"instance-{instance.hostname}.jsonl",  # a name that is not copied into guests
+            arm.trial.private_directory("samples") / f"{instance.hostname}.jsonl",
             local_scale(),
         )
 

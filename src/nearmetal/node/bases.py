@@ -24,6 +24,7 @@ from ..environments.guests.needs import (
 from ..errors import UnavailableError
 from ..host import Host
 from ..host.runtime import cache_directory
+from ..host.untrusted import UntrustedDirectory
 from ..images import Image, in_use, require_image
 from ..images.forms import Form, in_form
 from ..model.environments.guest import GuestSettings, Nic
@@ -40,6 +41,8 @@ KERNEL_IMAGE = "debian-kernel"
 GENERIC_KERNEL_IMAGE = "debian-kernel-generic"
 """The image that takes the place of KERNEL_IMAGE for guests with an emulated network card, or with a physical
 one that is passed through. Its kernel has the drivers."""
+_KERNEL = "vmlinuz-"
+_OWN_ROOT = Path("/")
 
 
 def guest_bases(
@@ -108,7 +111,7 @@ def _base(
     progress: Progress,
 ) -> GuestBase:
     settings = environment.guest or GuestSettings()
-    kernel, modules = _kernel(machine, settings, software.image, own, stack)
+    kernel, modules, tree = _kernel(machine, settings, software.image, own, stack)
     root = None
     if settings.disk is not None:
         root = _disk(environment, Path(settings.disk))
@@ -138,6 +141,7 @@ def _base(
             modules,
             software.tools,
             (*(USUAL if settings.vfio is None else WANTED), *further),
+            tree=tree,
         ),
         root=root,
         cache=cache_directory(),
@@ -159,8 +163,9 @@ def _kernel(
     image: Image | None,
     own: Mapping[str, ImageDefinition],
     stack: ExitStack,
-) -> tuple[Path, Path | None]:
-    """Choose a kernel and its directory lib/modules/<version> (None for a kernel without modules).
+) -> tuple[Path, Path | None, Path]:
+    """Choose a kernel. Return its path, its directory lib/modules/<version> (None for a kernel without
+    modules), and the root directory that contains both.
 
     The first of these that is given or exists is used: the image named by kernel_image; the user's kernel
     file; the kernel in the guest's image, or the running kernel if the guest has the machine's own root;
@@ -174,10 +179,12 @@ def _kernel(
         kernel = Path(settings.kernel)
         version = kernel_version(kernel)
         if settings.modules is not None:
-            return kernel, Path(settings.modules)
+            return kernel, Path(settings.modules), _OWN_ROOT
         beside = [top / "lib/modules" / version for top in (kernel.parent.parent, Path("/"))]
-        return kernel, next((m for m in beside if m.is_dir()), None)
-    return _own_kernel(image) or _kernel_in(machine, usual_kernel_image(settings), {}, stack)
+        return kernel, next((m for m in beside if m.is_dir()), None), _OWN_ROOT
+    if (own_kernel := _own_kernel(image)) is not None:
+        return *own_kernel, _OWN_ROOT if image is None else image.tree
+    return _kernel_in(machine, usual_kernel_image(settings), {}, stack)
 
 
 def usual_kernel_image(settings: GuestSettings) -> str:
@@ -207,8 +214,8 @@ def _own_kernel(image: Image | None) -> tuple[Path, Path] | None:
 
 def _kernel_in(
     machine: Machine, name: str, own: Mapping[str, ImageDefinition], stack: ExitStack
-) -> tuple[Path, Path]:
-    """Return the kernel of the image with this name, and the directory of its modules.
+) -> tuple[Path, Path, Path]:
+    """Return the kernel of the image with this name, the directory of its modules, and the tree.
 
     own: images that the study defines.
     stack: keeps the image from being removed until it is closed.
@@ -223,15 +230,23 @@ def _kernel_in(
             f"image {name} has no kernel",
             remedy="build it again with linux-image-cloud-amd64 among its packages, or name another",
         )
-    return found
+    return *found, image.tree
 
 
 def kernel_of(tree: Path) -> tuple[Path, Path] | None:
     """Return the newest kernel of a tree that has its modules there, and the directory of the modules; None
     if there is no such kernel."""
-    kernels = sorted((tree / "boot").glob("vmlinuz-*"), key=lambda p: p.stat().st_mtime, reverse=True)
-    for kernel in kernels:
-        modules = tree / "lib/modules" / kernel.name.removeprefix("vmlinuz-")
-        if modules.is_dir():
-            return kernel, modules
+    root = UntrustedDirectory(tree, as_root=True)
+    kernels = [(f.st_mtime, n) for n in _kernels(root) if (f := root.stat(f"boot/{n}")) is not None]
+    for _, name in sorted(kernels, reverse=True):
+        modules = f"lib/modules/{name.removeprefix(_KERNEL)}"
+        if root.is_file(f"boot/{name}") and root.is_directory(modules):
+            return root.real_path(f"boot/{name}"), root.real_path(modules)
     return None
+
+
+def _kernels(root: UntrustedDirectory) -> list[str]:
+    try:
+        return [name for name in root.names("boot") if name.startswith(_KERNEL)]
+    except OSError:  # no directory
+        return []

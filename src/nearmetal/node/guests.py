@@ -25,15 +25,13 @@ def guests_among(instances: Sequence[Instance]) -> tuple[RemoteInstance, ...]:
 
 
 def into_guests(guests: Sequence[RemoteInstance], directory: Path, further: Sequence[Path] = ()) -> None:
-    """Copy a trial's directory into each guest, without the scratch directories of instances. Then copy the
-    further paths.
+    """Copy a trial's directory into each guest, and then the further paths.
 
     Raises RunError.
     """
     if guests:
-        paths = [p for p in sorted(directory.iterdir()) if not p.name.startswith("instance-")]
         for guest in guests:
-            guest.copy_in([*paths, *further])
+            guest.copy_in([*sorted(directory.iterdir()), *further])
 
 
 def out_of_guests(

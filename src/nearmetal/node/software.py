@@ -14,6 +14,7 @@ from ..environments.tree import in_tree
 from ..errors import UnavailableError
 from ..host import Completed, Host
 from ..host.runtime import cache_directory
+from ..host.untrusted import UntrustedDirectory
 from ..images import Image, in_use, require_image
 from ..launchers import MPI_PACKAGES, InstalledMpi, mpi_of_compiler, programs_of
 from ..model.environments.image import HOST
@@ -84,7 +85,8 @@ def find_program(image: Image, program: str) -> str | None:
     A symbolic link counts as found without following it, since its target can be resolved only inside.
     """
     places = [program] if program.startswith("/") else [f"{directory}/{program}" for directory in PATH]
-    return next((place for place in places if os.path.lexists(image.tree / place[1:])), None)
+    root = UntrustedDirectory(image.tree, as_root=True)
+    return next((place for place in places if root.has_name(place)), None)
 
 
 def _request(

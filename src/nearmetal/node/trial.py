@@ -175,6 +175,18 @@ class Trial:
         directory.mkdir()
         return directory
 
+    def private_directory(self, name: str) -> Path:
+        """Create a directory of this name and a number that no instance sees, and return it.
+
+        It is for files that nearmetal writes outside of instances. The root user of an instance cannot put
+        links in their places.
+        """
+        directory = (
+            self.directory.with_name(f"{self.directory.name}-private") / f"{name}-{next(self.numbers)}"
+        )
+        directory.mkdir(parents=True)
+        return directory
+
 
 class Guard:
     """A context manager that turns a NearmetalError into the failure of a trial. The failed trial takes no

@@ -22,9 +22,10 @@ from ..node.machine import Machine
 from ..report.text import plural
 from ..subjects.launches.profiles import profile_directory, read_profiles
 from ..subjects.launches.rank_argv import Report, rank_argv
+from ..subjects.launches.reports import read_reports
 from ..units import show
 from ..workloads.kernels.registry import argument, counts_operations, kernel, rows, slice_work
-from ..workloads.protocol import SliceLine, VerifyLine, parse_line, parse_report
+from ..workloads.protocol import SliceLine, VerifyLine, parse_line
 
 LIMIT = 3600.0
 """Time limit of the launch, in seconds."""
@@ -209,7 +210,7 @@ def _storage(name: str, label: str, scratch: Path) -> AbstractContextManager[Pat
 
 
 def _profile(directory: Path, ranks: int) -> tuple[ProfiledRank, ...]:
-    reports = [parse_report((directory / f"rank.{rank}.json").read_text()) for rank in range(ranks)]
+    reports = read_reports(directory, ranks)
     return tuple(
         ProfiledRank(wall=report.wall, whole=found.whole(), kernel=found.kernel(0))
         for report, found in zip(reports, read_profiles(directory, ranks), strict=True)

@@ -12,6 +12,7 @@ from ..environments import RemoteInstance
 from ..errors import TrialFailedError
 from ..host.processes.helper import wait_readable
 from ..host.replies import FirstInstruction, read_reply
+from ..host.untrusted import UntrustedDirectory
 from ..meters.groups import MeteredArm
 from ..model.study import Arm, Design, EventSubject, SubjectFacts
 from ..node.arms.running_arm import RunningArm
@@ -103,19 +104,16 @@ def _first_instruction(arm: RunningArm) -> float:
 
 @contextmanager
 def _fifo(path: Path, guest: RemoteInstance | None) -> Iterator[tuple[Path, int]]:
-    os.mkfifo(path, 0o600)
-    carrier = None
+    directory, carrier = UntrustedDirectory(path.parent), None
+    # Also opened for writing, so that no end of file is read before the report.
+    descriptor = directory.make_fifo(path.name)
     try:
         if guest is not None:
             guest.copy_in([path])
             carrier = guest.carry(path, inward=False)
-        # Also opened for writing, so that no end of file is read before the report.
-        descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            yield path, descriptor
-        finally:
-            os.close(descriptor)
+        yield path, descriptor
     finally:
+        os.close(descriptor)
         if carrier is not None:
             carrier.kill()
-        path.unlink()
+        directory.unlink(path.name)

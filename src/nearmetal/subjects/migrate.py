@@ -19,6 +19,7 @@ from ..environments import (
     Predictable,
     Unavailable,
 )
+from ..environments.program import read_log
 from ..errors import TrialFailedError
 from ..host import Host, Process
 from ..host.processes.failure import describe_failure
@@ -407,7 +408,7 @@ def _verify(program: Process, output: Path) -> Mapping[str, JsonValue]:
         status = program.wait(END_SECONDS)
     except TimeoutError as e:
         raise TrialFailedError("the program in the guest does not continue after the move") from e
-    text = output.read_text(errors="replace")
+    text = read_log(output)
     if status != 0:
         raise TrialFailedError(f"in the guest: {describe_failure('nm-probe', status, text)}")
     last = read_reply(text.rstrip().rpartition("\n")[2], _DirtyEnd, str(output))

@@ -132,11 +132,12 @@ def all_binds(tools: Tools, request: InstanceRequest) -> dict[Path, bool]:
 
     Raises RunError if a bind does not exist. Without this check, some container programs would create it.
     """
-    binds = {p.resolve(): True for p in request.binds}
+    own = tools.directory.resolve()
+    # The machine runs the tools too, so they are read-only inside.
+    binds = {path: True for p in request.binds if (path := p.resolve()) != own}
     for path in binds:
         if not path.exists():
             raise RunError(f"bind {path}: No such file or directory")
-    own = tools.directory.resolve()
     if not any(own.is_relative_to(b) for b in binds):
         binds[own] = False
     return binds

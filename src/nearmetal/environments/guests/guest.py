@@ -28,6 +28,7 @@ from ...host.processes.failure import (
     find_message,
 )
 from ...host.processes.ranks import RankHolds, parse_holdings
+from ...host.untrusted import UntrustedDirectory
 from ...model.capabilities import GUEST_ATTACHMENTS, Capabilities
 from ...model.environments.network import NetworkSettings
 from ...model.record import JsonValue
@@ -40,6 +41,8 @@ COPY_TIMEOUT = 120.0
 DYING_SECONDS = 3.0
 MOST_COPIED = 256 << 20
 """Maximum size in bytes of files that are copied into a guest, which keeps them in memory."""
+_DEEPEST = 100
+"""Most components of a path that is copied out of a guest."""
 FRESH = (Path("/tmp"), Path("/run"), Path("/dev/shm"))
 """Directories that are empty in a new guest and private to it. The files of the image there are not
 visible."""
@@ -97,13 +100,22 @@ class GuestInstance(ProgramInstance):
         self._run(["nm-guest", "put"], cpio.pack(list(members(paths))))
 
     def copy_out(self, paths: Sequence[Path]) -> None:
-        for member in cpio.unpack(self._run(["nm-guest", "get", *map(str, paths)])):
+        archive = self._run(["nm-guest", "get", *map(str, paths)])
+        try:
+            given = list(cpio.unpack(archive))
+        except ValueError as e:
+            raise RunError(f"{self.label}: {e}") from e
+        for member in given:
             path = Path("/", member.name)
-            if not any(path.is_relative_to(p) for p in paths) or ".." in path.parts:
-                raise RunError(f"{self.label} gave {path}, which was not requested")
+            asked = any(path.is_relative_to(p) for p in paths) and ".." not in path.parts
+            if not asked or len(path.parts) > _DEEPEST:
+                raise RunError(f"{self.label} gave {str(path)[:200]}, which was not requested")
             if stat.S_ISREG(member.mode):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(member.data)
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    UntrustedDirectory(path.parent).overwrite(path.name, member.data)
+                except (OSError, ValueError) as e:  # ValueError: a zero byte in a name
+                    raise RunError(f"{self.label} gave {str(path)[:200]}: {e}") from e
 
     def carry(self, fifo: Path, *, inward: bool) -> Process:
         what = ["--stdin", str(fifo)] if inward else ["--stdout", str(fifo)]
@@ -127,7 +139,11 @@ class GuestInstance(ProgramInstance):
         return parse_holdings(self._run(["nm-guest", "holdings", mark]).decode(errors="replace"))
 
     def network(self, interface: str) -> dict[str, JsonValue]:
-        return dict(json.loads(self._run(["nm-guest", "network", interface, *self._namespace])))
+        printed = self._run(["nm-guest", "network", interface, *self._namespace])
+        try:
+            return dict(json.loads(printed))
+        except (ValueError, TypeError, RecursionError) as e:
+            raise RunError(f"{self.label} described interface {interface} in an unknown form") from e
 
     @property
     def _namespace(self) -> tuple[str, ...]:
@@ -203,7 +219,8 @@ def members(paths: Sequence[Path]) -> Iterator[cpio.Member]:
                         remedy="start nearmetal in a directory that holds only what the program needs, or put"
                         " the program into the guest's image",
                     )
-                yield cpio.file(name, path.read_bytes(), stat.S_IMODE(found.st_mode))
+                data = UntrustedDirectory(path.parent).read_bytes(path.name, found.st_size)
+                yield cpio.file(name, data, stat.S_IMODE(found.st_mode))
             elif stat.S_ISLNK(found.st_mode):
                 yield cpio.link(name, str(path.readlink()))
             elif stat.S_ISFIFO(found.st_mode):

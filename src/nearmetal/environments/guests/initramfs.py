@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import lzma
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...errors import UnavailableError
 from ...host import cpio
+from ...host.untrusted import UntrustedDirectory
 from ..contract import Tools
 
 WANTED = (
@@ -31,6 +34,10 @@ others."""
 _FORMAT = b"2"
 """Version of the archives' layout. It is part of their digest, so a new version makes cached archives
 unused."""
+
+_MODULE_LIMIT = 128 << 20
+"""Largest size of a kernel module, compressed or not, in bytes; those with debugging symbols have a few tens
+of MiB."""
 
 USUAL = tuple(m for m in WANTED if m not in LAST)
 
@@ -70,7 +77,7 @@ def modules_of(directory: Path, wanted: Sequence[str]) -> list[Path]:
     needs: dict[str, tuple[str, ...]] = {}
     by_name: dict[str, str] = {}
     try:
-        lines = (directory / "modules.dep").read_text().splitlines()
+        lines = UntrustedDirectory(directory).read_bytes("modules.dep").decode(errors="replace").splitlines()
     except OSError:
         return []
     for line in lines:
@@ -96,53 +103,98 @@ def module_name(file: str) -> str:
     return file.rpartition("/")[2].partition(".ko")[0].replace("-", "_")
 
 
-def initramfs(cache: Path, modules: Path | None, tools: Tools, wanted: Sequence[str] = USUAL) -> Path:
+def initramfs(
+    cache: Path,
+    modules: Path | None,
+    tools: Tools,
+    wanted: Sequence[str] = USUAL,
+    *,
+    tree: Path = Path("/"),
+) -> Path:
     """Return the path of the archive for a kernel. It is made if the cache does not contain it.
 
     cache: directory of the cache.
     modules: lib/modules/<version> of the kernel; None if the kernel has no modules.
     wanted: names of the modules.
+    tree: root directory that contains the modules. Links do not lead out of it: the author of an image must
+        not read files of this machine in a guest.
+    Raises UnavailableError if a module cannot be read.
     """
     files = modules_of(modules, wanted) if modules is not None else []
     own = sorted(p for p in tools.directory.iterdir() if p.is_file())
+    root = UntrustedDirectory(tree.resolve(), as_root=True)
     key = hashlib.sha256(_FORMAT)
-    for path in (*files, *own):
-        status = path.stat()
+    for path, status in (*((m, _status(root, m)) for m in files), *((p, p.stat()) for p in own)):
         key.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
     target = cache / "guests" / f"{key.hexdigest()[:32]}.cpio"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = target.with_name(f".{target.name}.{os.getpid()}")
-        aside.write_bytes(cpio.pack(_members(files, own, tools)))
+        aside.write_bytes(cpio.pack(_members(root, files, own, tools)))
         aside.replace(target)
     return target
 
 
-def _uncompressed(module: Path) -> bytes:
-    """Return the uncompressed content of a module file. Distributions compress modules in different
-    formats."""
-    data = module.read_bytes()
-    match module.suffix:
+def _inside(root: UntrustedDirectory, module: Path) -> Path:
+    """Return the path of a module relative to the root directory. modules.dep may contain absolute paths,
+    which begin there."""
+    path = module.absolute()
+    return path.relative_to(root.path) if path.is_relative_to(root.path) else path
+
+
+def _status(root: UntrustedDirectory, module: Path) -> os.stat_result:
+    status = root.stat(_inside(root, module))
+    if status is None:
+        raise UnavailableError(f"kernel module {module}: there is no such file in {root.path}")
+    return status
+
+
+def _read_module(root: UntrustedDirectory, module: Path) -> bytes:
+    """Return the uncompressed content of a module file. Distributions compress modules in different formats.
+
+    Raises UnavailableError.
+    """
+    try:
+        data = root.read_bytes(_inside(root, module), _MODULE_LIMIT)
+        content = _uncompressed(data, module.suffix)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError) as e:
+        raise UnavailableError(f"kernel module {module}: {getattr(e, 'strerror', None) or e}") from e
+    if len(content) > _MODULE_LIMIT:
+        raise UnavailableError(f"kernel module {module} has more than {_MODULE_LIMIT} bytes")
+    return content
+
+
+def _uncompressed(data: bytes, suffix: str) -> bytes:
+    """Return at most _MODULE_LIMIT bytes and one more."""
+    most = _MODULE_LIMIT + 1
+    match suffix:
         case ".xz":
-            return lzma.decompress(data)
+            return lzma.LZMADecompressor(memlimit=_MODULE_LIMIT).decompress(data, most)
         case ".gz":
-            return gzip.decompress(data)
+            return gzip.GzipFile(fileobj=io.BytesIO(data)).read(most)
         case ".zst":
             import zstandard  # here, since the import takes several milliseconds
 
-            return zstandard.ZstdDecompressor().stream_reader(data).read()
+            try:
+                return (
+                    zstandard.ZstdDecompressor(max_window_size=_MODULE_LIMIT).stream_reader(data).read(most)
+                )
+            except zstandard.ZstdError as e:
+                raise ValueError(str(e)) from e
         case _:
             return data
 
 
-def _members(files: Sequence[Path], own: Sequence[Path], tools: Tools) -> Iterator[cpio.Member]:
+def _members(
+    root: UntrustedDirectory, files: Sequence[Path], own: Sequence[Path], tools: Tools
+) -> Iterator[cpio.Member]:
     for name in ("dev", "proc", "sys", "modules", "tools"):
         yield cpio.directory(name)
     yield cpio.file("init", Path(tools / "nm-guest").read_bytes(), 0o755)
     names = []
     for path in files:
         names.append(path.name.partition(".ko")[0] + ".ko")
-        yield cpio.file(f"modules/{names[-1]}", _uncompressed(path))
+        yield cpio.file(f"modules/{names[-1]}", _read_module(root, path))
     yield cpio.file("modules/list", "".join(f"{n}\n" for n in names).encode())
     for path in own:
         if path.name != "nm-guest":

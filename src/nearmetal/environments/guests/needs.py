@@ -4,11 +4,13 @@ one machine only, free memory, and devices of the machine that it uses."""
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import UnavailableError
 from ...host import Host, text_of
+from ...host.untrusted import UntrustedDirectory
 from ...model.environments.environment import Environment
 from ...model.environments.guest import GuestSettings, Nic
 from ...model.environments.network import NetworkSettings
@@ -46,7 +48,7 @@ def missing_drivers(modules: Path, wanted: tuple[str, ...]) -> tuple[str, ...]:
     known: set[str] = set()
     for name in ("modules.dep", "modules.builtin"):
         try:
-            lines = (modules / name).read_text().splitlines()
+            lines = UntrustedDirectory(modules).read_bytes(name).decode(errors="replace").splitlines()
         except OSError:
             continue
         known |= {module_name(line.partition(":")[0]) for line in lines}
@@ -104,7 +106,7 @@ def require_tree(name: str, tree: Path) -> None:
     """
     for program in _PROGRAMS:
         try:
-            with (tree / program).resolve(strict=True).open("rb") as file:
+            with UntrustedDirectory(tree, as_root=True).open_file(program) as file:
                 head = file.read(20)
         except OSError:
             continue
@@ -117,7 +119,9 @@ def require_tree(name: str, tree: Path) -> None:
 def of_one_machine(tree: Path) -> tuple[str, ...]:
     """Return the files in a tree that should exist on one machine only: all guests from this tree would have
     the same host name, machine ID or names of network interfaces by MAC address."""
-    return tuple(f for f in _OF_ONE_MACHINE if (tree / f).is_file() and (tree / f).stat().st_size > 0)
+    root = UntrustedDirectory(tree, as_root=True)
+    found = ((name, root.stat(name)) for name in _OF_ONE_MACHINE)
+    return tuple(f for f, status in found if status and stat.S_ISREG(status.st_mode) and status.st_size > 0)
 
 
 def require_memory(host: Host, what: str, wanted: int, *, huge: bool) -> None:

@@ -20,7 +20,10 @@ from .argv import Sockets
 def file_server(
     host: Host, tools: Tools, request: InstanceRequest, groups: Mapping[str, Path], sockets: Sockets
 ) -> Iterator[None]:
-    """Run virtiofsd until exit. It serves the machine's root directory to a guest, which mounts it read-only.
+    """Run virtiofsd until exit. It serves the machine's root directory to a guest.
+
+    The guest mounts it read-only. So that its root user cannot change that, virtiofsd serves a copy of the
+    mounts through which nothing can be written (nm-box wrap --view).
 
     Raises UnavailableError if virtiofsd is not installed.
     Raises RunError if virtiofsd does not start.
@@ -33,9 +36,16 @@ def file_server(
         )
     output = sockets.directory / "virtiofsd.txt"
     old = "/qemu/" in program
-    how = ["-o", "source=/,cache=auto,sandbox=chroot"] if old else ["--shared-dir=/", "--sandbox=chroot"]
+    view = sockets.directory / "view"
+    view.mkdir()
+    how = (
+        ["-o", f"source={view},cache=auto,sandbox=chroot"]
+        if old
+        else [f"--shared-dir={view}", "--sandbox=chroot"]
+    )
     words = [program, f"--socket-path={sockets.files}", *how, "--rlimit-nofile=20000"]
-    argv = in_groups(tools, groups, request.label, words)
+    alone = [tools / "nm-box", "wrap", "--view", str(view), "--"]
+    argv = [*alone, *in_groups(tools, groups, request.label, words)]
     with running_program(host, argv, request.label, output) as server:
         if not await_true(sockets.files.exists, START_TIMEOUT, server):
             raise RunError(log_failure("virtiofsd", server.poll(), output))

@@ -58,11 +58,24 @@ def gap(lost: int) -> str:
     return f"\n[nearmetal: {lost} bytes left out]\n"
 
 
+def open_log(path: Path) -> int:
+    """Open a file for appending, and make it if it is missing.
+
+    Raises OSError if the path is a link, which the root user of an instance may have made.
+    """
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+
+
 class Drain:
     """A thread that appends the limited output of a pipe to a file. It owns the pipe and closes it."""
 
     def __init__(self, pipe: int, file: Path, most: int) -> None:
-        self._pipe, self._file, self._output = pipe, file, BoundedOutput(most)
+        self._pipe, self._output = pipe, BoundedOutput(most)
+        try:
+            self._log = open_log(file)
+        except OSError:
+            os.close(pipe)
+            raise
         self._thread = threading.Thread(target=self._carry, daemon=True)
         self._thread.start()
 
@@ -77,5 +90,5 @@ class Drain:
                 self._output.take(data)
         finally:
             os.close(self._pipe)
-            with self._file.open("ab") as file:
+            with os.fdopen(self._log, "ab") as file:
                 file.write(self._output.content())

@@ -259,4 +259,4 @@ def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceR
 def request_name(trial: Trial, name: str) -> tuple[str, str, Path]:
     """Return the label, the host name and a new scratch directory for an instance of a trial."""
     own = f"{trial.slot}-{name}"
-    return f"{trial.node.label}-{own}", hostname(own), trial.new_directory(f"instance-{name}")
+    return f"{trial.node.label}-{own}", hostname(own), trial.private_directory(f"instance-{name}")

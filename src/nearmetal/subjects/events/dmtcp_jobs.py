@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...environments import Backend, Instance, InstanceRequest, Tools
 from ...environments.dmtcp import IMAGES, Dmtcp, failure_in, processes_in
-from ...environments.program import read_pid
+from ...environments.program import read_log, read_pid
 from ...errors import RunError, TrialFailedError
 from ...host import Host, Process
 from ...host.processes.failure import describe_failure
@@ -222,5 +222,4 @@ class RestartEvent:
         return self.log / f"dmtcp.{self.here.scratch.name}.{name}.txt"  # of this event alone
 
     def _printed(self, name: str) -> str:
-        output = self._output(name)
-        return output.read_text(errors="replace") if output.exists() else ""
+        return read_log(self._output(name))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from ...environments.program import read_log
 from ...host.replies import read_reply
 from ...lifecycle import Phase
 
@@ -106,6 +107,6 @@ def written_pages(output: Path) -> int:
 
 
 def _progress(output: Path) -> Iterator[int]:
-    for line in output.read_text().splitlines(keepends=True):
+    for line in read_log(output).splitlines(keepends=True):
         if line.startswith(_WRITTEN) and line.endswith("\n"):
             yield read_reply(line, _ProgressLine, str(output)).written

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...environments import Instance, Tools
+from ...environments.program import read_log
 from ...errors import RunError, TrialFailedError
 from ...host import Host, Process
 from ...host.processes.failure import describe_failure
@@ -184,8 +185,8 @@ class Client:
         finally:
             self.process.kill()
         if status != 0:
-            raise RunError(describe_failure("nm-probe", status, self.output.read_text(errors="replace")))
-        return read_probe_log(self.out.read_text())
+            raise RunError(describe_failure("nm-probe", status, read_log(self.output)))
+        return read_probe_log(read_log(self.out))
 
 
 def interrupt(process: Process) -> None:
@@ -200,7 +201,7 @@ def await_words(process: Process, output: Path, words: str) -> None:
     Raises TrialFailedError if the program ends before, or if READY_SECONDS pass.
     """
     end = time.monotonic() + READY_SECONDS
-    while words not in (text := output.read_text(errors="replace") if output.exists() else ""):
+    while words not in (text := read_log(output)):
         status = process.poll()
         if status is not None:
             raise TrialFailedError(describe_failure("nm-probe", status, text))

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ...environments import Instance, InstanceRequest, RemoteInstance, Tools
+from ...environments.program import read_log
 from ...errors import RunError, TrialFailedError
 from ...host import Host, Process
 from ...host.processes.failure import describe_failure
@@ -166,7 +167,7 @@ class AttachedRank:
         return TrialFailedError(f"the job ended: {why}")
 
     def _text(self) -> str:
-        return self.output.read_text(errors="replace") if self.output.exists() else ""
+        return read_log(self.output)
 
 
 @dataclass(kw_only=True)

@@ -17,6 +17,7 @@ from ...errors import TrialFailedError
 from ...host import Completed, Process
 from ...host.processes.bounded import shortened
 from ...host.processes.helper import wait_readable
+from ...host.untrusted import UntrustedDirectory
 from ...meters.groups import MeteredArm
 from ...model.change import replace
 from ...model.record import Row, Status
@@ -152,13 +153,12 @@ class _Gate(ExitStack):
         Raises OSError if they cannot be created.
         """
         self.directory.mkdir()
-        self.callback(shutil.rmtree, self.directory)
-        for name in ("arrived", "gate"):
-            os.mkfifo(self.directory / name, 0o600)
+        self.callback(shutil.rmtree, self.directory, ignore_errors=True)
         # Opened for reading and writing, so that no open() blocks, here or in a copy.
-        self._arrived = os.open(self.directory / "arrived", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        own, name = UntrustedDirectory(self.directory.parent), self.directory.name
+        self._arrived = own.make_fifo(f"{name}/arrived")
         self.callback(os.close, self._arrived)
-        self._gate = os.open(self.directory / "gate", os.O_RDWR | os.O_CLOEXEC)
+        self._gate = own.make_fifo(f"{name}/gate")
         self.callback(self.release)
 
     def wait_for(self, copies: Sequence[Process]) -> None:

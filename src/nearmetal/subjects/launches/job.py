@@ -13,6 +13,7 @@ from typing import TypeVar
 from ...errors import TrialFailedError
 from ...host import Host, Process
 from ...host.processes.failure import describe_failure
+from ...host.untrusted import UntrustedDirectory
 from ...workloads.protocol import Line, ReadyLine, SliceLine, VerifyLine, parse_line
 
 READY_LIMIT = 120.0
@@ -39,18 +40,17 @@ class RankJob:
         self._tokens: list[int] = []
         self._out = -1
         self._kept: list[Process] = []
+        own = UntrustedDirectory(directory)
         try:
             for rank in range(ranks):
-                path = directory / f"token.{rank}"
-                os.mkfifo(path, 0o600)
                 # Opened for reading and writing, so that open() blocks on neither side. The ranks still get
                 # EOF when this process dies, since it is the only writer.
-                self._tokens.append(os.open(path, os.O_RDWR | os.O_CLOEXEC))
-            os.mkfifo(directory / "out", 0o600)
-            self._out = os.open(directory / "out", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except BaseException:
+                self._tokens.append(own.make_fifo(f"token.{rank}"))
+                os.set_blocking(self._tokens[-1], True)
+            self._out = own.make_fifo("out", os.O_RDONLY)
+        except OSError as e:
             self.close()
-            raise
+            raise TrialFailedError(f"no FIFOs for the ranks: {e.strerror}", where=str(directory)) from e
         self._poll = select.poll()
         self._poll.register(self._out, select.POLLIN)
 

@@ -136,16 +136,18 @@ def _job(arm: RunningArm, argv: Sequence[str], forward: Sequence[str]) -> MpiJob
 
 
 def _agent_map(arm: RunningArm) -> str:
-    path = arm.trial.directory / "agents"
     lines = arm.inner_lines or [from_tree(arm.software, i.agent_line) for i in arm.instances]
+    path = arm.trial.private_directory("agents") / "agents"
     path.write_text("".join(f"{line}\n" for line in lines))
     return str(path)
 
 
 def _agent(arm: RunningArm) -> tuple[str, ...]:
-    agent = arm.trial.directory / "agent"
-    if not agent.is_symlink():
-        # mpirun splits words at spaces, so the agent gets a name without one. It lies where the daemons see
-        # it inside the instances too.
-        agent.symlink_to(arm.software.tools / "nm-box")
+    # The daemons inside the instances need the agent at the same path too. It is one of the tools, so they
+    # cannot change what mpirun runs on the machine.
+    agent = Path(arm.software.tools / "agent")
+    if " " in str(agent):  # where mpirun splits words
+        agent = arm.trial.directory / "agent"
+        if not agent.is_symlink():
+            agent.symlink_to(arm.software.tools / "nm-box")
     return str(agent), _agent_map(arm)

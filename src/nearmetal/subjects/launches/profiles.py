@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from ...errors import TrialFailedError
+from ...host.untrusted import UntrustedDirectory
 from ...samplers.profile import LaunchProfile, parse_profile
 
 
@@ -24,7 +25,9 @@ def read_profiles(directory: Path, ranks: int) -> tuple[LaunchProfile, ...]:
 
 def _read(directory: Path, rank: int) -> LaunchProfile:
     try:
-        text = (directory / f"profile.{rank}.json").read_text()
+        # The directory itself may have been replaced by a link.
+        name = f"{directory.name}/profile.{rank}.json"
+        text = UntrustedDirectory(directory.parent).read_bytes(name).decode(errors="replace")
     except OSError as e:
         raise TrialFailedError(
             f"rank {rank} wrote no profile ({e.strerror})",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...errors import TrialFailedError
-from ...host.counters.files import whole_file
+from ...host.untrusted import UntrustedDirectory
 from ...node.trial import DiskWrites, Trial
 from ...workloads.command import ResourceUse
 from ...workloads.protocol import RankReport, parse_report
@@ -34,18 +33,19 @@ def found_reports(directory: Path, ranks: int) -> list[RankReport]:
 def forget_reports(directory: Path, ranks: int) -> None:
     """Remove the reports of an earlier run, so that they are not mistaken for those of the next run."""
     for rank in range(ranks):
-        (directory / _name(rank)).unlink(missing_ok=True)
+        try:
+            UntrustedDirectory(directory).unlink(_name(rank))
+        except OSError as e:  # a directory
+            raise TrialFailedError(
+                f"{_name(rank)} cannot be removed: {e.strerror}", where=str(directory)
+            ) from e
 
 
 def _report(directory: Path, rank: int) -> RankReport:
     try:
-        descriptor = os.open(f"{directory}/{_name(rank)}", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            text = whole_file(descriptor)
-        finally:
-            os.close(descriptor)
+        text = UntrustedDirectory(directory).read_bytes(_name(rank))
     except OSError as e:
-        raise TrialFailedError(f"rank {rank} did not report: {e}", where=str(directory)) from e
+        raise TrialFailedError(f"rank {rank} did not report: {e.strerror}", where=str(directory)) from e
     return parse_report(text.decode(errors="replace"))
 
 
