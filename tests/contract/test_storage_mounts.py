@@ -47,7 +47,6 @@ def test_a_device_is_taken_when_it_may_be_destroyed_and_nobody_uses_it(device: s
             HOST,
             storage,
             label="nearmetal-x-0",
-            run_scratch=tmp_path,
             directory=tmp_path / "m",
             shared=shared,
             own_root=True,
@@ -89,7 +88,6 @@ def test_disk_that_does_not_fit_is_reported_and_leaves_nothing(tmp_path: Path) -
                 HOST,
                 storage,
                 label="nearmetal-x-0",
-                run_scratch=tmp_path,
                 directory=tmp_path / "m",
                 shared=None,
                 own_root=True,
@@ -118,7 +116,7 @@ with ExitStack() as stack:
         Storage(kind=StorageKind.TMPFS),
         Storage(kind=StorageKind.BIND, path=place),
     )):
-        stack.enter_context(volume(LocalHost(), storage, label=f"{label}-{n}", run_scratch=scratch,
+        stack.enter_context(volume(LocalHost(), storage, label=f"{label}-{n}",
             directory=scratch / f"m{n}", shared=None, own_root=False))
     print("stands", flush=True)
     time.sleep(3600)

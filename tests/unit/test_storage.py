@@ -92,7 +92,6 @@ def test_an_export_is_mounted_once_and_each_instance_has_a_directory_on_it(
                     host,
                     NFS,
                     label=f"nearmetal-x-{n}",
-                    run_scratch=tmp_path,
                     directory=tmp_path / f"m{n}",
                     shared=shared,
                     own_root=True,

@@ -4,14 +4,24 @@ containers that a daemon keeps."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from ..errors import UnavailableError
+from ..errors import NearmetalError, UnavailableError
 from ..host import Host
-from ..host.leftovers import Leftover, LeftoverKind, find, remove, wanted_names
+from ..host.leftovers import Leftover, LeftoverKind, find, is_leftover, remove, wanted_names
 from .registry import backend_names, get_backend
 
-__all__ = ["ManagedByDaemon", "RecordsInstances", "find_all", "remove_any"]
+__all__ = [
+    "Cleaned",
+    "ManagedByDaemon",
+    "RecordsInstances",
+    "ReportsSilence",
+    "clean_up",
+    "find_all",
+    "not_searched",
+    "remove_any",
+]
 
 
 @runtime_checkable
@@ -24,7 +34,7 @@ class ManagedByDaemon(Protocol):
     def instance_names(self, host: Host) -> tuple[str, ...]:
         """Return the names of all instances of the daemon, including those that nearmetal did not create.
 
-        Must be fast, and must return an empty tuple if no daemon answers.
+        Must be fast. Daemons that do not answer are left out (ReportsSilence).
         """
 
     def remove_instance(self, host: Host, name: str) -> None:
@@ -42,6 +52,63 @@ class RecordsInstances(Protocol):
     def recorded_instances(self, host: Host) -> tuple[str, ...]:
         """Return the names as instance_names() does, but query only the daemons that are named in a note.
         Every start of an instance writes such a note."""
+
+
+@runtime_checkable
+class ReportsSilence(Protocol):
+    """Extra interface of backends that implement ManagedByDaemon, and that can tell a daemon that does not
+    answer from one that does not run."""
+
+    def not_searched(self, host: Host) -> tuple[str, ...]:
+        """Return a sentence for each daemon that runs and does not answer, such as 'docker does not answer:
+        its containers were not looked at'."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cleaned:
+    """The leftovers of killed runs.
+
+    found: those that were found.
+    left: those that still exist.
+    failures: why some of them could not be removed, one text for each.
+    not_searched: where leftovers could not be looked for, one sentence for each.
+    """
+
+    found: tuple[Leftover, ...]
+    left: tuple[Leftover, ...]
+    failures: tuple[str, ...] = ()
+    not_searched: tuple[str, ...] = ()
+
+
+def clean_up(
+    host: Host, prefix: str | None = None, *, quietly: bool = False, spare: Sequence[str] = ()
+) -> Cleaned:
+    """Remove all leftovers, and look whether they are gone. A failure is returned in the result and does not
+    stop the removal of others.
+
+    prefix, quietly, spare: as in find_all().
+    """
+    found, failed, failures = list[Leftover](), list[Leftover](), list[str]()
+    for leftover in find_all(host, prefix, quietly=quietly, spare=spare):
+        # The search takes seconds. A run with this label may have begun since.
+        if not is_leftover(leftover, prefix, spare):
+            continue
+        found.append(leftover)
+        try:
+            remove_any(host, leftover)
+        except NearmetalError as e:
+            failed.append(leftover)
+            failures.append(str(e))
+    left = find_all(host, prefix, quietly=quietly, spare=spare) if found else ()
+    # A daemon that no longer answers does not show its containers.
+    hidden = (i for i in failed if i.kind is LeftoverKind.CONTAINER and i not in left)
+    return Cleaned(found=tuple(found), left=(*hidden, *left), failures=tuple(failures))
+
+
+def not_searched(host: Host) -> tuple[str, ...]:
+    """Return where instances could not be looked for, because a daemon does not answer."""
+    managers = (m for m in _managers() if isinstance(m, ReportsSilence))
+    return tuple(sentence for manager in managers for sentence in manager.not_searched(host))
 
 
 def find_all(

@@ -167,7 +167,7 @@ def attempted_networks(
     built."""
     machine = host or LocalHost()
     with ExitStack() as stack:
-        ready = allocated(stack, machine, wants, scratch)
+        ready = allocated(stack, machine, wants, label)
         usable = [i for i, want in enumerate(ready) if isinstance(want, NetworkRequest)]
         out: dict[int, Network | UnavailableError] = {
             i: want for i, want in enumerate(ready) if isinstance(want, UnavailableError)
@@ -179,7 +179,7 @@ def attempted_networks(
         plans = plan.plan_networks(wants)
         places = _Places(stack, label, plans, user_namespace_holder)
         ours, theirs = _meter_sockets(stack, sum(len(own) for own in places.paths))
-        register_give_back(stack, machine, places.worker(), places.of_devices())
+        register_give_back(stack, machine, label, places.of_devices())
         request = plan.request(label, plans, places.paths, create=places.created, meters=theirs)
         done = machine.run(
             places.worker(),

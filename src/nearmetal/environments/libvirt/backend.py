@@ -42,6 +42,7 @@ from .daemon import (
     domain_names,
     find_virsh_message,
     missing_programs,
+    not_searched,
     reached,
 )
 from .domain import made
@@ -194,6 +195,7 @@ class Libvirt:
     def recorded_instances(self, host: Host) -> tuple[str, ...]:
         return domain_names(host, noted=True)
 
+    not_searched = staticmethod(not_searched)
     remove_instance = staticmethod(destroy_domain)
 
 
