@@ -14,7 +14,6 @@ from nearmetal.environments.storage import mounted_once, volume, why_not
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import LocalHost, namespaces
 from nearmetal.host.leftovers import LeftoverKind, find, remove
-from nearmetal.host.runtime import scratch_directory
 from nearmetal.model.study import Storage, StorageKind
 
 pytestmark = pytest.mark.beside
@@ -136,12 +135,3 @@ def test_after_kill_9_clean_finds_mounts_and_directories(tmp_path: Path) -> None
         remove(left)
     assert find(label) == () and list(tmp_path.iterdir()) == []
     assert str(tmp_path) not in subprocess.run(["losetup", "-a"], capture_output=True, text=True).stdout
-
-
-def test_cleanup_never_removes_directories_of_another_label(tmp_path: Path) -> None:
-    """Whatever stands in the note of a run: only a directory that bears its label goes."""
-    label = f"nearmetal-test{os.getpid()}-noted"
-    (tmp_path / "mine").mkdir()
-    with scratch_directory(label) as scratch:
-        (scratch / "outside").write_text(f"{tmp_path}/mine\n{tmp_path}/{label}-0\n")
-        assert [left.kind for left in find(label)] == [LeftoverKind.SCRATCH]

@@ -155,31 +155,48 @@ def noted(label: str, change: Change, undo: Callable[[Note], None]) -> Iterator[
     """Write a note, and on exit undo the change and remove the note. The caller makes the change in the body.
 
     undo: raises RunError or OSError if the change is not undone. The note stays in this case.
+
+    Raises RunError. If the body raises an error, that error is raised even if the change is not undone.
     """
     note = write_note(label, change)
     try:
         yield
-    finally:
+    except BaseException:
+        _settle_quietly(note, undo)
+        raise
+    settle(note, undo)
+
+
+def settle(note: Note, undo: Callable[[Note], None]) -> None:
+    """Undo a change and remove its note.
+
+    Raises RunError if the change is not undone. The note stays then.
+    """
+    try:
         undo(note)
-        drop_note(note)
+    except OSError as e:
+        raise RunError(
+            f"what {note.label} has changed is not undone: {e.filename or note.change}: {e.strerror}",
+            remedy=f"undo it and remove {note.file}",
+        ) from e
+    drop_note(note)
+
+
+def _settle_quietly(note: Note, undo: Callable[[Note], None]) -> None:
+    with contextlib.suppress(NearmetalError):  # the note stays, and `nearmetal clean` says why
+        settle(note, undo)
 
 
 def note_until_exit(label: str, change: Change, undo: Callable[[Note], None]) -> None:
     """Write a note. When this process exits, the change is undone and the note is removed."""
     note = write_note(label, change)
     _held.add(note.file)
-    atexit.register(_settle, note, undo)
+    atexit.register(_settle_quietly, note, undo)
 
 
 def is_held(note: Note) -> bool:
     """Return whether this process removes a note when it exits."""
     return note.file in _held
-
-
-def _settle(note: Note, undo: Callable[[Note], None]) -> None:
-    with contextlib.suppress(NearmetalError, OSError):  # the note stays, and `nearmetal clean` says why
-        undo(note)
-        drop_note(note)
 
 
 def drop_note(note: Note) -> None:

@@ -122,6 +122,8 @@ def remove_directory(path: Path) -> None:
             raise RunError(f"{path.parent} is a symbolic link now", remedy=f"remove {path}")
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path.name, dir_fd=parent)
+    except RecursionError as e:
+        raise RunError(f"{path} has too many nested directories", remedy=f"rm -rf {path}") from e
     finally:
         os.close(parent)
     if os.path.lexists(path):

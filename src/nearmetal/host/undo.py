@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ..errors import RunError
 from .cards import give_back
 from .cgroups.controllers import restore_controllers
 from .facts.devices import restore_functions
-from .notes import Card, Controllers, Directories, Functions, Note, boot_id, drop_note
+from .notes import Card, Controllers, Directories, Functions, Note, boot_id, drop_note, settle
 from .outside import find_directories, remove_directories
 
 
@@ -16,14 +15,9 @@ def undo_note(note: Note) -> None:
     Raises RunError if the change is not undone. The note stays then.
     """
     if survives(note):
-        try:
-            _undo(note)
-        except OSError as e:
-            raise RunError(
-                f"what {note.label} has changed is not undone: {e.filename or note.change}: {e.strerror}",
-                remedy=f"undo it and remove {note.file}",
-            ) from e
-    drop_note(note)
+        settle(note, _undo)
+    else:
+        drop_note(note)
 
 
 def survives(note: Note) -> bool:

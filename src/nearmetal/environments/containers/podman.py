@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ...errors import RunError
 from ...host import Host, cgroups, runtime
-from ...host.outside import short_directory
+from ...host.outside import SHORT_PARENT, short_directory
 from ...host.processes import labelled as processes
 from ...lifecycle import Method
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
@@ -169,7 +169,7 @@ class Store:
         return Store(
             label=state.name if checkpoints else request.label,
             directory=state,
-            short=runtime.SHORT_PARENT / _short_name(request),
+            short=SHORT_PARENT / _short_name(request),
             rootless=rootless,
             network=own_network_path(request) if checkpoints else None,
             checkpoints=checkpoints,

@@ -21,6 +21,8 @@ def enable(group: Path, wanted: Set[str]) -> frozenset[str]:
 
     Raises OSError if the group cannot be read, RunError if no undo note can be written.
     """
+    if not _present(group) & wanted - _on(group) and not _others(group):
+        return frozenset(_on(group) & wanted)
     with notes_locked():
         off = _present(group) & wanted - _on(group)
         # Another run has turned them on, and will turn them off unless this run has a note too.
