@@ -3,6 +3,7 @@ has forged do nothing."""
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import secrets
@@ -208,7 +209,7 @@ def test_controllers_that_another_run_uses_stay_on(
     kernel = Kernel(tmp_path / "group", monkeypatch)
     kill_in(CONTROLLERS, label, kernel.group, base)
     at_exit: list[tuple[Callable[..., None], Sequence[object]]] = []
-    monkeypatch.setattr(notes.atexit, "register", lambda call, *args: at_exit.append((call, args)))
+    monkeypatch.setattr(atexit, "register", lambda call, *args: at_exit.append((call, args)))
     assert controllers.enable(kernel.group, {"cpu", "memory"}) == {"cpu", "memory"}
     assert removed(clean_up(HOST, label, quietly=True)) == [LeftoverKind.CONTROLLERS]
     assert kernel.on == {"cpu", "memory", "io"}
@@ -290,7 +291,7 @@ def test_a_run_that_begins_between_search_and_removal_is_spared(
     for name in (label, other):
         (tmp_path / f"{name}-work").mkdir()
         write_note(name, Directories(parent=str(tmp_path)))
-    first, second = sorted((label, other))
+    first, second = other, label  # the last change is undone first
 
     def remove(host: object, leftover: Leftover) -> None:
         assert leftover.name == f"{first}-work"
@@ -434,9 +435,9 @@ def test_a_note_is_on_the_disk_before_the_change(
         if not str(path).startswith(str(tmp_path / "notes")):
             calls.append("change")
 
-    def made(path: Path, **mode: int) -> None:
+    def made(path: Path, mode: int = 0o777) -> None:
         changed(path)
-        mkdir(path, **mode)
+        mkdir(path, mode)
 
     def written(path: Path, text: str) -> int:
         changed(path)
