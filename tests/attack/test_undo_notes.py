@@ -24,7 +24,7 @@ from nearmetal.errors import RunError
 from nearmetal.host import LocalHost, lock, namespaces, notes
 from nearmetal.host.cgroups import controllers
 from nearmetal.host.facts import devices
-from nearmetal.host.leftovers import Leftover, LeftoverKind, find
+from nearmetal.host.leftovers import Leftover, LeftoverKind, find, remove
 from nearmetal.host.notes import Controllers, Directories, Functions, read_notes, write_note
 from nearmetal.host.outside import outside_directory
 from nearmetal.images.store import ImageStore
@@ -101,6 +101,7 @@ def test_virtual_functions_of_a_killed_run_are_switched_off(
     numvfs: Path, tmp_path: Path, base: Path, label: str
 ) -> None:
     """The scratch directory of the run is a tmpfs, which is unmounted first if anything is."""
+    label = label.replace("nearmetal-", "nearmetal-test")  # runs beside this test clean up others
     kill_in(FUNCTIONS, label, tmp_path, base)
     assert numvfs.read_text() == "2\n"
     kinds = removed(clean_up(HOST, label, quietly=True))
@@ -293,13 +294,13 @@ def test_a_run_that_begins_between_search_and_removal_is_spared(
         write_note(name, Directories(parent=str(tmp_path)))
     first, second = other, label  # the last change is undone first
 
-    def remove(host: object, leftover: Leftover) -> None:
+    def begin(host: object, leftover: Leftover) -> None:
         assert leftover.name == f"{first}-work"
         pid = os.getpid()
         info = lock.RunInfo(pid=pid, born=lock.birth(pid) or 0, run=second, since=0.0, command="")
         file.write_text(info.line + "\n")
 
-    monkeypatch.setattr(every, "remove_any", remove)
+    monkeypatch.setattr(every, "remove_any", begin)
     found = [item for item in find() if item.name in (f"{first}-work", f"{second}-work")]
     monkeypatch.setattr(every, "find_all", lambda *_, **__: tuple(found))
     assert [item.name for item in clean_up(HOST).found] == [f"{first}-work"]
@@ -477,3 +478,27 @@ def test_a_change_without_a_note_is_not_made(
         pass
     assert numvfs.read_text() == "0\n"
     assert read_notes()[0] == ()
+
+
+def test_a_card_that_was_given_back_meanwhile_is_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was found as a link of a run by its mark, and lost the mark before its turn came."""
+    monkeypatch.setattr("nearmetal.host.leftovers.NETWORK_DEVICES", tmp_path)
+    (tmp_path / "ens1").mkdir()
+    (tmp_path / "ens1/ifalias").write_text("cable\n")
+
+    def refuse() -> None:
+        raise AssertionError("the kernel is asked for a change")
+
+    monkeypatch.setattr("pyroute2.IPRoute", refuse)
+    remove(Leftover(kind=LeftoverKind.LINK, name="nearmetal-0a1b2c-net0-taken", detail="ens1"))
+    assert (tmp_path / "ens1/ifalias").read_text() == "cable\n"
+
+
+def test_the_worker_of_a_killed_run_changes_nothing_any_more() -> None:
+    """It is killed with its parent, and ends if its parent has ended before it was ready."""
+    code = "import os, sys; from nearmetal.host.processes.parent import die_with_parent; die_with_parent({})"
+    for parent, status in ((os.getpid(), 0), (1, 1)):
+        done = subprocess.run([sys.executable, "-c", code.format(parent)], check=False)
+        assert done.returncode == status

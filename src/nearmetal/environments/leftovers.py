@@ -80,26 +80,36 @@ class Cleaned:
     not_searched: tuple[str, ...] = ()
 
 
+_SEARCHES = 3
+"""How often leftovers are searched for and removed at most."""
+
+
 def clean_up(
     host: Host, prefix: str | None = None, *, quietly: bool = False, spare: Sequence[str] = ()
 ) -> Cleaned:
-    """Remove all leftovers, and look whether they are gone. A failure is returned in the result and does not
-    stop the removal of others.
+    """Remove all leftovers, and look whether they are gone. What appears meanwhile, such as a process that
+    was just starting, is removed too. A failure is returned in the result and does not stop the removal of
+    others.
 
     prefix, quietly, spare: as in find_all().
     """
     found, failed, failures = list[Leftover](), list[Leftover](), list[str]()
-    for leftover in find_all(host, prefix, quietly=quietly, spare=spare):
-        # The search takes seconds. A run with this label may have begun since.
-        if not is_leftover(leftover, prefix, spare):
-            continue
-        found.append(leftover)
-        try:
-            remove_any(host, leftover)
-        except NearmetalError as e:
-            failed.append(leftover)
-            failures.append(str(e))
-    left = find_all(host, prefix, quietly=quietly, spare=spare) if found else ()
+    for _ in range(_SEARCHES):
+        left = find_all(host, prefix, quietly=quietly, spare=spare)
+        for leftover in (new := [item for item in left if item not in found]):
+            # The search takes seconds. A run with this label may have begun since.
+            if not is_leftover(leftover, prefix, spare):
+                continue
+            found.append(leftover)
+            try:
+                remove_any(host, leftover)
+            except NearmetalError as e:
+                failed.append(leftover)
+                failures.append(str(e))
+        if not new:
+            break
+    else:
+        left = find_all(host, prefix, quietly=quietly, spare=spare)
     # A daemon that no longer answers does not show its containers.
     hidden = (i for i in failed if i.kind is LeftoverKind.CONTAINER and i not in left)
     return Cleaned(found=tuple(found), left=(*hidden, *left), failures=tuple(failures))

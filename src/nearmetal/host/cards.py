@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +37,6 @@ def give_back(note: Note) -> None:
 
     Raises RunError if the card is not as it was before.
     """
-    from pyroute2.netlink.exceptions import NetlinkError
-
     card = note.change
     assert isinstance(card, Card)
     checked_device(card.name)
@@ -43,9 +44,24 @@ def give_back(note: Note) -> None:
         _move_back(card, note.label)
         if _is_taken(_alias(card.name), note.label):
             _restore(card)
-    except (NetlinkError, OSError) as e:
-        reason = e.args[1] if len(e.args) > 1 else e
-        raise RunError(f"network card {card.name} is not restored: {reason}", remedy="ip link") from e
+    except OSError as e:
+        raise _not_restored(card, e.strerror or str(e)) from e
+
+
+@contextmanager
+def route_socket() -> Iterator[Any]:
+    """Yield a route socket (pyroute2.IPRoute) of this thread's network namespace.
+
+    Raises OSError if the kernel refuses a request.
+    """
+    from pyroute2 import IPRoute
+    from pyroute2.netlink.exceptions import NetlinkError
+
+    try:
+        with IPRoute() as ip:
+            yield ip
+    except NetlinkError as e:
+        raise OSError(e.code, os.strerror(e.code)) from e
 
 
 def marked_devices(ip: Any) -> dict[str, str]:
@@ -68,8 +84,6 @@ def _alias(name: str) -> str:
 def _move_back(card: Card, label: str) -> None:
     """Move a card from the namespace of the run. It may be back already: the kernel returns hardware devices
     when their namespace ends."""
-    from pyroute2 import IPRoute
-
     netns = Path(card.netns)
     if netns.parent != namespaces.NETNS_DIRECTORY or not owns(label, netns.name):
         raise RunError(f"{netns} is not a network namespace of {label}")
@@ -77,16 +91,14 @@ def _move_back(card: Card, label: str) -> None:
         contextlib.suppress(FileNotFoundError),
         Path("/proc/thread-self/ns/net").open("rb") as own,
         namespaces.entered(card.netns),
-        IPRoute() as ip,
+        route_socket() as ip,
     ):
         if _is_taken(marked_devices(ip).get(card.name, ""), label):
             ip.link("set", index=ip.link_lookup(ifname=card.name)[0], net_ns_fd=own.fileno())
 
 
 def _restore(card: Card) -> None:
-    from pyroute2 import IPRoute
-
-    with IPRoute() as ip, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain:
+    with route_socket() as ip, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain:
         index = ip.link_lookup(ifname=card.name)[0]
         ip.link("set", index=index, state="down", mtu=card.mtu, txqlen=card.queue_length)
         for offload, on in card.offloads.items():
@@ -99,7 +111,12 @@ def _restore(card: Card) -> None:
         there = offloads(card.name)
         wrong += [f"{name} is {there[name]}" for name, on in card.offloads.items() if there[name] != on]
         if wrong:
-            raise RunError(f"network card {card.name} is not restored: {', '.join(wrong)}", remedy="ip link")
+            raise _not_restored(card, ", ".join(wrong))
         ip.link("set", index=index, ifalias=card.alias)
     if _alias(card.name) != card.alias:
-        raise RunError(f"network card {card.name} still has the mark of a run", remedy="ip link")
+        raise _not_restored(card, "it still has the mark of a run")
+
+
+def _not_restored(card: Card, why: str) -> RunError:
+    remedy = f"ip link set {card.name} mtu {card.mtu} txqueuelen {card.queue_length}"
+    return RunError(f"network card {card.name} is not restored: {why}", remedy=remedy)

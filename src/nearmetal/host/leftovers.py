@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import RunError
 from . import cgroups, namespaces, undo
-from .cards import NETWORK_DEVICES, marked_devices
+from .cards import NETWORK_DEVICES, marked_devices, route_socket
 from .facts.devices import TAKEN
 from .lock import birth, living_runs, lock_path, owns
 from .mounts import own_mounts
@@ -149,7 +149,7 @@ def remove(leftover: Leftover) -> None:
                 namespaces.remove_network_namespace(Path(leftover.detail))
                 namespaces.remove_empty_directory()
             case LeftoverKind.LINK:
-                _delete_link(leftover.detail)
+                _delete_link(leftover.detail, leftover.name)
             case LeftoverKind.CARD | LeftoverKind.FUNCTIONS | LeftoverKind.CONTROLLERS | LeftoverKind.NOTE:
                 _undo_noted(Path(leftover.detail))
             case LeftoverKind.CGROUP:
@@ -234,16 +234,14 @@ def _links(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
 def _give_devices_back(netns: str) -> None:
     """Move the machine's own devices out of a namespace before it is removed. Devices without hardware would
     be deleted with the namespace."""
-    from pyroute2 import IPRoute
-
-    noted = {note.change.name for note in read_notes()[0] if isinstance(note.change, Card)}
+    noted = _noted_cards()
     with contextlib.suppress(OSError), Path("/proc/thread-self/ns/net").open("rb") as own:
-        with namespaces.entered(netns), IPRoute() as ip:
+        with namespaces.entered(netns), route_socket() as ip:
             moved = tuple(marked_devices(ip))
             for name in moved:
                 ip.link("set", index=ip.link_lookup(ifname=name)[0], net_ns_fd=own.fileno())
         for name in moved:
-            if name not in noted:  # else its settings are still to be restored, and the mark says so
+            if name not in noted:
                 _unmark(name)
 
 
@@ -251,18 +249,26 @@ def _unmark(interface: str) -> None:
     (NETWORK_DEVICES / interface / "ifalias").write_text("\n")
 
 
-def _delete_link(interface: str) -> None:
-    """Delete a link that a run has made. A device of the machine is kept and only loses its mark."""
-    from pyroute2 import IPRoute
+def _delete_link(interface: str, alias: str) -> None:
+    """Delete a link that a run has made. A device of the machine is kept and only loses its mark.
 
-    with contextlib.suppress(FileNotFoundError):
-        alias = (NETWORK_DEVICES / interface / "ifalias").read_text(errors="replace")
-        if alias.strip().endswith(TAKEN):
+    alias: alias of the link when it was found. A link that has another one now is left alone: it may be a
+        card that was given back meanwhile.
+    """
+    if (NETWORK_DEVICES / interface / "ifalias").read_text(errors="replace").strip() != alias:
+        return
+    if alias.endswith(TAKEN):
+        if interface not in _noted_cards():
             _unmark(interface)
-            return
-    with IPRoute() as ip:
+        return
+    with route_socket() as ip:
         for index in ip.link_lookup(ifname=interface):
             ip.link("del", index=index)
+
+
+def _noted_cards() -> set[str]:
+    """Return the cards whose settings are still to be restored. They keep the mark until then."""
+    return {note.change.name for note in read_notes()[0] if isinstance(note.change, Card)}
 
 
 def _group_directories(wanted: Callable[[str], bool]) -> list[Path]:

@@ -174,9 +174,10 @@ def settle(note: Note, undo: Callable[[Note], None]) -> None:
     """
     try:
         undo(note)
-    except OSError as e:
+    except (OSError, ValueError) as e:
+        reason = f"{e.filename}: {e.strerror}" if isinstance(e, OSError) else f"{note.change}: {e}"
         raise RunError(
-            f"what {note.label} has changed is not undone: {e.filename or note.change}: {e.strerror}",
+            f"what {note.label} has changed is not undone: {reason}",
             remedy=f"undo it and remove {note.file}",
         ) from e
     drop_note(note)

@@ -7,6 +7,7 @@ all networks, since starting it takes longer than building them."""
 from __future__ import annotations
 
 import json
+import os
 import resource
 import socket
 import sys
@@ -185,6 +186,7 @@ def attempted_networks(
             places.worker(),
             timeout=WORKER_TIMEOUT,
             stdin=json.dumps(request),
+            env={processes.LABEL_VARIABLE: label},  # clean ends it before it gives devices back
             cwd=Path("/"),
             pass_fds=() if theirs is None else (theirs,),
         ).require("the networks could not be built", remedy="nearmetal clean, then again")
@@ -240,7 +242,7 @@ class _Places:
     def worker(self) -> list[str]:
         argv = [sys.executable, "-m", "nearmetal.network.worker"]
         if self._holder is None:
-            return argv
+            return [*argv, str(os.getpid())]
         return self._holder.command(argv, pid=next(iter(self._pids.values())))
 
     def of_devices(self) -> dict[str, str]:

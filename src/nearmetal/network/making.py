@@ -149,8 +149,10 @@ def make_link(
     alias = label
     step.now(f"{link['kind']} {name}", link["kind"])
     if link["kind"] == "device":
-        own.ip.link("set", index=own.index(name), ifalias=f"{label}{TAKEN}", net_ns_fd=place.fd)
         alias = f"{label}{TAKEN}"
+        # Marked first: after a kill -9 between the two calls, only a marked device is given back.
+        own.ip.link("set", index=own.index(name), ifalias=alias)
+        own.ip.link("set", index=own.index(name), net_ns_fd=place.fd)
     elif link["kind"] != "end":
         _add(link, places)
     index = place.index(name)

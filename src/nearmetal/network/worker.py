@@ -12,6 +12,7 @@ import threading
 from typing import Any
 
 from ..host.namespaces import make_network_namespaces
+from ..host.processes.parent import die_with_parent
 
 
 class _Namespaces(threading.Thread):
@@ -44,7 +45,13 @@ class _Namespaces(threading.Thread):
 
 def main() -> None:
     """Handle one request. An invalid request ends the program with a traceback, whose last line the caller
-    shows."""
+    shows.
+
+    The argument is the PID of nearmetal if its namespaces outlive it. The worker is then killed together with
+    it: a worker that went on could move a device after `nearmetal clean` has looked for it.
+    """
+    for pid in sys.argv[1:]:
+        die_with_parent(int(pid))
     request: dict[str, Any] = json.load(sys.stdin)
     namespaces = _Namespaces(request.get("create", []))
     try:
