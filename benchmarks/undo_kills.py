@@ -13,6 +13,7 @@ cards are a pair of virtual ones.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import secrets
 import shutil
@@ -25,6 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 from pyroute2 import IPRoute
 
@@ -70,7 +72,7 @@ class Ground:
         devices.SYS = self.directory / "sys"
         devices._SETTLES = 0
         devices.functions = lambda *_: ("a", "b", "c")
-        controllers.write_control = _write_control
+        patch.object(controllers, "write_control", _write_control).start()
         every._managers = lambda: ()
         mkdir = Path.mkdir
 
@@ -79,10 +81,15 @@ class Ground:
             if path.parent == self.group:
                 (path / "cgroup.procs").touch()
 
-        Path.mkdir = make_group
-        rmdir = Path.rmdir
-        Path.rmdir = lambda path: shutil.rmtree(path) if path.parent == self.group else rmdir(path)
-        Path.write_text = _write_at_once
+        def remove_group(path: Path) -> None:
+            shutil.rmtree(path) if path.parent == self.group else os.rmdir(path)  # noqa: PTH106
+
+        for name, function in (
+            ("mkdir", make_group),
+            ("rmdir", remove_group),
+            ("write_text", _write_at_once),
+        ):
+            patch.object(Path, name, function).start()
 
     def changed(self, label: str, cards: tuple[str, str], settings: object) -> list[str]:
         """Return what is not as it was."""
@@ -149,11 +156,12 @@ def change(ground: Ground, label: str, cards: tuple[str, str], order: random.Ran
     settings = NetworkSettings(devices=cards, mtu=1600, offloads=Offloads(tso=False))
     want = NetworkRequest(attachment=Attachment.PHYS, settings=settings, instances=2)
     parents = cgroups.machine_parents()
+    assert isinstance(parents, cgroups.Parents)
     while True:
         with ExitStack() as stack:
             scratch = stack.enter_context(memory_scratch_directory(label))
             made = cgroups.directories(parents, f"{label}-0", {"cpu", "memory"})
-            stack.callback(lambda made=made: cgroups.remove(cgroups.unique(made)))
+            stack.callback(cgroups.remove, cgroups.unique(made))
             network = build_networks(label, [want], scratch)
             groups = partial(cgroups.create, made, cgroups.GroupLimits())
             ways: list[Callable[[], object]] = [
