@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from nearmetal.environments import leftovers as every
 from nearmetal.environments.containers.docker import Docker
 from nearmetal.environments.leftovers import Cleaned, clean_up
 from nearmetal.errors import RunError
-from nearmetal.host import LocalHost, lock, namespaces, notes
+from nearmetal.host import Host, LocalHost, lock, namespaces, notes
 from nearmetal.host.cgroups import controllers
 from nearmetal.host.facts import devices
 from nearmetal.host.leftovers import Leftover, LeftoverKind, find, remove
@@ -282,6 +283,35 @@ def test_a_daemon_that_does_not_answer_is_named(
     )
 
 
+def test_the_note_of_a_daemon_that_does_not_answer_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, nobody would look for the guests when the daemon answers again."""
+
+    class Silent:
+        name, note, silent = "keeper", "place", ("keeper does not answer: its guests were not looked at",)
+
+        def instance_names(self, host: Host) -> tuple[str, ...]:
+            return ()
+
+        def remove_instance(self, host: Host, name: str) -> None:
+            raise AssertionError
+
+        def not_searched(self, host: Host) -> tuple[str, ...]:
+            return self.silent
+
+    keeper, state = Silent(), tmp_path / "nearmetal-0a1b2c-0-0-state"
+    state.mkdir()
+    (state / "place").touch()
+    monkeypatch.setattr(every, "_managers", lambda: (keeper,))
+    scratch = Leftover(kind=LeftoverKind.SCRATCH, name=state.name, detail=str(state))
+    with pytest.raises(RunError, match="is kept: keeper does not answer"):
+        every.remove_any(HOST, scratch)
+    keeper.silent = ()  # type: ignore[assignment]
+    every.remove_any(HOST, scratch)
+    assert not state.exists()
+
+
 def test_a_run_that_begins_between_search_and_removal_is_spared(
     tmp_path: Path, label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -494,6 +524,23 @@ def test_a_card_that_was_given_back_meanwhile_is_not_deleted(
     monkeypatch.setattr("pyroute2.IPRoute", refuse)
     remove(Leftover(kind=LeftoverKind.LINK, name="nearmetal-0a1b2c-net0-taken", detail="ens1"))
     assert (tmp_path / "ens1/ifalias").read_text() == "cable\n"
+
+
+@needs_root
+def test_a_card_is_given_back_although_its_namespace_was_never_made(
+    tmp_path: Path, label: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run was killed when the name of the namespace was a plain file."""
+    monkeypatch.setattr(namespaces, "NETNS_DIRECTORY", tmp_path)
+    monkeypatch.setattr("nearmetal.host.cards.NETWORK_DEVICES", tmp_path / "net")
+    (tmp_path / "net/ens1").mkdir(parents=True)
+    (tmp_path / "net/ens1/ifalias").write_text("cable\n")
+    netns = tmp_path / f"{label}-a"
+    netns.touch()
+    settings: dict[str, Any] = {"mtu": 1500, "queue_length": 5, "up": True, "offloads": {"tso": True}}
+    write_note(label, notes.Card(name="ens1", netns=str(netns), alias="cable", **settings))
+    assert removed(clean_up(HOST, label, quietly=True))[0] is LeftoverKind.CARD
+    assert read_notes() == ((), ()) and not netns.exists()
 
 
 def test_the_worker_of_a_killed_run_changes_nothing_any_more() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from ..errors import NearmetalError, UnavailableError
+from ..errors import NearmetalError, RunError, UnavailableError
 from ..host import Host
 from ..host.leftovers import Leftover, LeftoverKind, find, is_leftover, remove, wanted_names
 from .registry import backend_names, get_backend
@@ -57,7 +58,12 @@ class RecordsInstances(Protocol):
 @runtime_checkable
 class ReportsSilence(Protocol):
     """Extra interface of backends that implement ManagedByDaemon, and that can tell a daemon that does not
-    answer from one that does not run."""
+    answer from one that does not run.
+
+    note: name of the file in a scratch directory that says which daemon has instances; '' if there is none.
+    """
+
+    note: str
 
     def not_searched(self, host: Host) -> tuple[str, ...]:
         """Return a sentence for each daemon that runs and does not answer, such as 'docker does not answer:
@@ -145,12 +151,25 @@ def remove_any(host: Host, leftover: Leftover) -> None:
 
     Raises RunError if it cannot be removed.
     """
+    if leftover.kind is LeftoverKind.SCRATCH:
+        _require_no_silence(host, Path(leftover.detail))
     if leftover.kind is not LeftoverKind.CONTAINER:
         remove(leftover)
         return
     for manager in _managers():
         if manager.name == leftover.detail:
             manager.remove_instance(host, leftover.name)
+
+
+def _require_no_silence(host: Host, scratch: Path) -> None:
+    """Check that a scratch directory may be removed.
+
+    Raises RunError if it contains the only note of a daemon that does not answer.
+    """
+    for manager in _managers():
+        if isinstance(manager, ReportsSilence) and manager.note and (scratch / manager.note).exists():
+            for sentence in manager.not_searched(host):
+                raise RunError(f"{scratch} is kept: {sentence}", remedy="nearmetal clean, when it answers")
 
 
 def _names(manager: ManagedByDaemon, host: Host, quietly: bool) -> tuple[str, ...]:

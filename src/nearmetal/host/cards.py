@@ -87,8 +87,9 @@ def _move_back(card: Card, label: str) -> None:
     netns = Path(card.netns)
     if netns.parent != namespaces.NETNS_DIRECTORY or not owns(label, netns.name):
         raise RunError(f"{netns} is not a network namespace of {label}")
+    if not namespaces.is_network_namespace(card.netns):
+        return
     with (
-        contextlib.suppress(FileNotFoundError),
         Path("/proc/thread-self/ns/net").open("rb") as own,
         namespaces.entered(card.netns),
         route_socket() as ip,

@@ -234,8 +234,10 @@ def _links(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
 def _give_devices_back(netns: str) -> None:
     """Move the machine's own devices out of a namespace before it is removed. Devices without hardware would
     be deleted with the namespace."""
+    if not namespaces.is_network_namespace(netns):
+        return
     noted = _noted_cards()
-    with contextlib.suppress(OSError), Path("/proc/thread-self/ns/net").open("rb") as own:
+    with Path("/proc/thread-self/ns/net").open("rb") as own:
         with namespaces.entered(netns), route_socket() as ip:
             moved = tuple(marked_devices(ip))
             for name in moved:

@@ -70,6 +70,7 @@ class Docker(ProgramBackend, criu_of.RestoresByCriu):
     checkpoints_by = (Method.CRIU,)
     writes_after_end = True
     has_statistics = False
+    note = ""
     costs = COSTS
     passes = PASSES
 

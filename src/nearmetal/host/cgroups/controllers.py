@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...errors import RunError
-from ..notes import Controllers, Note, ignored, note_until_exit, noted, notes_locked, read_notes
+from ..notes import Controllers, Note, boot_id, ignored, note_until_exit, noted, notes_locked, read_notes
 from .processes import write_control
 
 _LEAF = "nearmetal-worker-"
@@ -98,7 +98,9 @@ def _others(group: Path, besides: Note | None = None) -> list[Controllers]:
     return [
         note.change
         for note in notes
-        if note != besides and isinstance(note.change, Controllers) and note.change.group == str(group)
+        if isinstance(note.change, Controllers)
+        and (note.change.group, note.boot) == (str(group), boot_id())
+        and note != besides
     ]
 
 
