@@ -67,6 +67,7 @@ lint: setup-test
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	$(PYTHON) scripts/check_untrusted.py
 	clang-format --dry-run --Werror $$(git ls-files 'kernels/*.c' 'kernels/*.h')
 
 format:

@@ -26,7 +26,7 @@ class Samples:
 
 def read_samples(path: Path) -> Samples:
     """Read a file x.jsonl.zst, and x.jsonl if there is one."""
-    kept = list(frames(path))
+    kept = list(frames(path.open("rb")))
     lines = b"".join(content for content, _ in kept).splitlines(keepends=True)
     torn = path.stat().st_size > (kept[-1][1] if kept else 0)
     if raw_beside(path).exists():

@@ -67,6 +67,8 @@ int drop_namespaces(int count, char **names);
 int own_command(int argc, char **argv);
 /* Print the resources of the ranks with this mark (NAME=value) in their environment; see holdings.c. */
 int print_holdings(const char *mark);
+/* Bear the mark of the run with this label, as nearmetal's host/run_mark.py does. */
+void bear_mark(const char *label);
 /* Add a line to a file and print its former contents; or remove the line, if add is false. */
 int change_line(const char *path, const char *line, bool add);
 /* Give a guest that was restored from the state of another guest its own host name, time and network. */

@@ -83,7 +83,9 @@ static void mount_own(const char *type, const char *at, const char *options) {
 
 int main(int argc, char **argv) {
     fail_program("nm-guest"); /* the kernel starts it as /init */
-    if (argc == 2 && strcmp(argv[1], "serve") == 0 && getpid() != 1) {
+    if ((argc == 2 || argc == 3) && strcmp(argv[1], "serve") == 0 && getpid() != 1) {
+        if (argc == 3)
+            bear_mark(argv[2]);
         struct utsname system;
         char hello[512];
         uname(&system);

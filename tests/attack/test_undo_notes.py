@@ -22,7 +22,7 @@ from nearmetal.environments import leftovers as every
 from nearmetal.environments.containers.docker import Docker
 from nearmetal.environments.leftovers import Cleaned, clean_up
 from nearmetal.errors import RunError
-from nearmetal.host import Host, LocalHost, lock, namespaces, notes
+from nearmetal.host import Host, LocalHost, namespaces, notes
 from nearmetal.host.cgroups import controllers
 from nearmetal.host.facts import devices
 from nearmetal.host.leftovers import Leftover, LeftoverKind, find, remove
@@ -317,8 +317,8 @@ def test_a_run_that_begins_between_search_and_removal_is_spared(
 ) -> None:
     """Two leftovers of one search: the first is removed, then the run with the label of the second begins."""
     other = f"nearmetal-{secrets.token_hex(3)}"
-    file = tmp_path / "lock"
-    monkeypatch.setattr("nearmetal.host.leftovers.living_runs", lambda: lock.living_runs(file))
+    alive: set[str] = set()
+    monkeypatch.setattr("nearmetal.host.leftovers.living_labels", lambda: alive)
     for name in (label, other):
         (tmp_path / f"{name}-work").mkdir()
         write_note(name, Directories(parent=str(tmp_path)))
@@ -326,9 +326,7 @@ def test_a_run_that_begins_between_search_and_removal_is_spared(
 
     def begin(host: object, leftover: Leftover) -> None:
         assert leftover.name == f"{first}-work"
-        pid = os.getpid()
-        info = lock.RunInfo(pid=pid, born=lock.birth(pid) or 0, run=second, since=0.0, command="")
-        file.write_text(info.line + "\n")
+        alive.add(second)
 
     monkeypatch.setattr(every, "remove_any", begin)
     found = [item for item in find() if item.name in (f"{first}-work", f"{second}-work")]

@@ -17,6 +17,7 @@ from nearmetal.host import LocalHost
 from nearmetal.host.counters.files import CounterFiles, cgroup_paths
 from nearmetal.host.counters.sources import GroupSource
 from nearmetal.host.runtime import cache_directory
+from nearmetal.host.untrusted import UntrustedDirectory
 from nearmetal.meters.inside import InsideCounters, offered_events
 from nearmetal.model.scope import Scope
 from nearmetal.model.study import Attachment, Environment, Limits
@@ -174,10 +175,10 @@ def test_sampling_ten_times_a_second_tells_its_cost(tools: Tools, tmp_path: Path
     program = tools / "nm-sample"
     with Sampler(tmp_path, writer="w", host=HOST, program=program, period=0.1):
         time.sleep(1.5)
-    found = costs_in(tmp_path)
+    found = costs_in(UntrustedDirectory(tmp_path))
     assert found is not None and found.samples >= 5 and found.seconds > 1.0
     assert found.share is not None and 0 < found.share < 0.5
     with Sampler(tmp_path, writer="w", host=HOST, program=program, period=0.1):
         time.sleep(0.3)
-    again = costs_in(tmp_path)
+    again = costs_in(UntrustedDirectory(tmp_path))
     assert again is not None and again.samples > found.samples and again.cpu > found.cpu

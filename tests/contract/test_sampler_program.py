@@ -14,6 +14,7 @@ from tests.samples import read_samples
 from nearmetal.host import LocalHost
 from nearmetal.host.counters.trial import local_scale
 from nearmetal.host.runtime import cache_directory
+from nearmetal.host.untrusted import UntrustedDirectory
 from nearmetal.model.scope import GUEST, NODE, Scope
 from nearmetal.samplers import GuestSampler, Header, Sampler, Stream, in_windows, read_sections
 from nearmetal.samplers.frames import raw_beside
@@ -177,7 +178,7 @@ def test_sampler_in_a_guest_receives_marks_and_its_lines_are_kept(tmp_path: Path
     head = Header(scale=local_scale(), time_ahead=-10.0, monotonic_ahead=100.0, trial="b0-1", windows=windows)
     made.keep(tmp_path / "guests.jsonl.zst", head)
     made.keep(tmp_path / "guests.jsonl.zst", Header(scale=local_scale()))
-    sections = list(read_sections(tmp_path / "guests.jsonl.zst"))
+    sections = list(read_sections(UntrustedDirectory(tmp_path), "guests.jsonl.zst"))
     assert [s.header for s in sections] == [head, Header(scale=local_scale())]
     assert len(sections[0].samples) == len(sections[1].samples) >= len(found)
     right, raw = (s.samples[0] for s in sections)

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from nearmetal.errors import RecordsError
+from nearmetal.host.untrusted import UntrustedDirectory
 from nearmetal.model.record import Claim
 from nearmetal.records import Claims, ClaimState, Orders
 from nearmetal.records.disk import is_there
@@ -194,7 +195,7 @@ def main(version: str) -> None:
 def claim(place: Path, run: str, blocks: int) -> None:
     claims = Claims(place, run, LEASE)
     (place / f"ready-{run}").touch()
-    until(lambda: is_there(place / GO), 600)
+    until(lambda: is_there(UntrustedDirectory(place), GO), 600)
     print(json.dumps([block for block in range(1, blocks + 1) if claims.take(block, 1) is not None]))
 
 

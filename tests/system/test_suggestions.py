@@ -149,7 +149,7 @@ def test_a_run_without_rounds_names_itself_in_the_suggestion(here: Path) -> None
     assert refused.returncode == 2, refused.stderr
     suggested = shlex.split(refused.stderr.partition("next: ")[2])
     assert suggested == ["nearmetal", "resume", str(empty)]
-    planned = nearmetal(*suggested[1:], "--dry-run", cwd=here)
+    planned = nearmetal(*suggested[1:], "--dry-run", "--trust", cwd=here)  # it was copied
     assert planned.returncode == 0 and "round 1\n" in planned.stdout, planned.stderr
 
 

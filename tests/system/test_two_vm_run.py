@@ -13,6 +13,7 @@ import pytest
 from tests.contract.guests import kernel
 from tests.system.test_quick import left_behind, nearmetal, trial_lines
 
+from nearmetal.host.untrusted import UntrustedDirectory
 from nearmetal.samplers import GUESTS, read_sections
 
 pytestmark = [
@@ -128,7 +129,7 @@ def test_a_guest_counts_by_its_own_kernel_and_clock_and_holds_a_container(here: 
     facts = json.loads((directory / "provenance.json").read_text())["parity"]["facts"]
     assert facts["box/1x2"]["kernel"] == facts["one/1x2"]["kernel"] != facts["bare/1x2"]["kernel"]
     kept = directory / "samples" / GUESTS
-    (section,) = read_sections(kept)
+    (section,) = read_sections(UntrustedDirectory(kept.parent), kept.name)
     assert section.header.trial == trials["one/1x2"]["trial"]
     assert list(section.header.windows) == ["melt", "written"]
     ((begin, end),) = section.header.windows["melt"]

@@ -150,11 +150,7 @@ def test_init_explains_the_parameters_of_kernels_and_applications() -> None:
     ("line", "said"),
     [
         *[(line, "not a results directory") for line in ("analyze DIR", "compare --before DIR --after DIR")],
-        ("resume DIR --dry-run", "not a results directory"),
-        *[
-            (f"{name} --results DIR", "no results below")
-            for name in ("analyze", "status", "resume", "export")
-        ],
+        *[(f"{name} --results DIR", "no results below") for name in ("analyze", "status", "export")],
     ],
 )
 def test_results_of_another_version_are_noted_once(line: str, said: str, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from nearmetal.report.series_page import write_series
 from nearmetal.report.tables.papers.whole_runs import WholeRun, whole_runs_grids
 from nearmetal.run.series import offer_planned
 from nearmetal.studies import find_series
-from nearmetal.study_file import dump_study, load_study, load_text
+from nearmetal.study_file import dump_study, load_text
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.testing.simulate import SimulatedMetric, Spread, simulate
 
@@ -456,8 +456,8 @@ def test_time_outs_stand_in_a_table_of_their_own(measured: tuple[Series, tuple[P
     assert "20" in text and "0.20 s" in text.replace("200 ms", "0.20 s")
 
 
-def load(path: Path) -> Study:
-    return load_study(path, None)
+def load(text: str, where: str) -> Study:
+    return load_text(text, where, None)
 
 
 def test_the_directory_holds_what_was_asked(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_scratch_directory_is_made_only_below_a_directory_of_ones_own(tmp_path
     host, parent = LocalHost(), tmp_path / "nearmetal-1"
     make_scratch(host, parent / "a")
     make_scratch(host, parent / "b")
-    assert names(parent) == ["a", "b"] and parent.stat().st_mode & 0o777 == 0o755
+    assert names(parent) == ["a", "b"] and parent.stat().st_mode & 0o777 == 0o700
     with pytest.raises(UnavailableError, match="same machine as another node"):
         make_scratch(host, parent / "a")
     parent.chmod(0o777)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from nearmetal.api.engines import Fleet, run_by_engine, worker_states
+from nearmetal.api.engines import Fleet, run_by_engine
 from nearmetal.api.studies import study_from
+from nearmetal.api.submitted import remember
 from nearmetal.cli.measure.engines import fleet_of
 from nearmetal.cli.options import Require, RunOptions
 from nearmetal.cli.read.results import status
@@ -30,6 +30,7 @@ from nearmetal.model.change import replace
 from nearmetal.model.study import RealNodes
 from nearmetal.node.progress import NullProgress
 from nearmetal.records import ResultsDirectory
+from nearmetal.records.own_runs import Workers
 from nearmetal.run.run import Order
 from nearmetal.testing.fake_host import FakeHost
 
@@ -139,7 +140,7 @@ class Gone(Batch):
 
 @pytest.mark.parametrize("engine", [Slurm(), HTCondor()])
 def test_workers_of_a_controller_that_does_not_answer_may_go_on(engine: Slurm | HTCondor) -> None:
-    assert engine.states(Gone({}), ["17"], {}) == {"17": State.WAITING}
+    assert engine.states(Gone({}), ["17"], {}) == {"17": State.UNKNOWN}
 
 
 def test_htcondor_describes_the_workers_in_its_own_quotes() -> None:
@@ -169,12 +170,14 @@ def test_htcondor_describes_the_workers_in_its_own_quotes() -> None:
 
 def test_dagman_submits_the_workers_on_request(tmp_path: Path) -> None:
     said = "Submitting job(s).\n1 job(s) submitted to cluster 7.\n------\n"
-    host = Batch({("condor_submit",): "", ("condor_submit_dag",): said})
+    host = Batch({("condor_submit",): "", ("env",): said})
     logs = tmp_path / "my results"
     logs.mkdir()
     job = replace(JOB, logs=logs)
     assert HTCondor().submit(host, job, {"dagman": "yes"}) == ("7",)
-    assert host.calls == [("condor_submit_dag", "-force", "-batch-name", "nearmetal-s", "workers.dag")]
+    (argv,) = host.calls
+    assert argv[:2] == ("env", "-i") and f"PATH={os.environ['PATH']}" in argv
+    assert argv[-5:] == ("condor_submit_dag", "-force", "-batch-name", "nearmetal-s", "workers.dag")
     assert host.directories == [logs], "where DAGMan runs, and finds the files"
     graph = (logs / "workers.dag").read_text().splitlines()
     one = logs / "worker.sub"
@@ -183,9 +186,7 @@ def test_dagman_submits_the_workers_on_request(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="neither yes nor no"):
         HTCondor().submit(host, job, {"dagman": "1"})
     with pytest.raises(RunError, match="no number of a cluster"):
-        HTCondor().submit(
-            Batch({("condor_submit",): "", ("condor_submit_dag",): "?"}), job, {"dagman": "yes"}
-        )
+        HTCondor().submit(Batch({("condor_submit",): "", ("env",): "?"}), job, {"dagman": "yes"})
 
 
 @pytest.mark.parametrize(
@@ -279,8 +280,8 @@ def test_engines_of_the_table(
     unlimited = Batch(answers)
     engine.submit(unlimited, replace(JOB, seconds=None), {})
     assert not any("1:01:00" in w or "61" in w for w in unlimited.calls[0])
-    gone = Batch(dict.fromkeys(answers, 1))
-    assert engine.states(gone, ids[:1], {}) == {ids[0]: State.ENDED}
+    refused = Batch(dict.fromkeys(answers, 1))
+    assert engine.states(refused, ids[:1], {}) == {ids[0]: State.UNKNOWN}
 
 
 def test_a_table_engine_takes_back_what_it_submitted_before_a_refusal() -> None:
@@ -298,19 +299,15 @@ def test_ssh_shares_connections_checks_keys_and_names_the_machine() -> None:
     assert first[:3] == ("ssh", "-F", "/c")
     assert {"StrictHostKeyChecking=yes", "ControlMaster=auto", "BatchMode=yes"} <= set(first)
     assert "setsid nohup python3 -m nearmetal run-block '/r/a b' --node n1 >>/r/workers/1.out" in first[-1]
-    running = Batch({("ssh",): "S 7000\n"})
+    running = Batch({("ssh",): "Welcome to n1\nworker S 7000\n"})
     assert Ssh().states(running, ids[:1], options) == {ids[0]: State.RUNNING}
-    for text in ("gone\n", "S 7001\n", "Z 7000\n"):
+    for text in ("worker  \n", "worker S 7001\n", "worker Z 7000\n"):
         assert Ssh().states(Batch({("ssh",): text}), ids[:1], options) == {ids[0]: State.ENDED}
-    at_once = Ssh().submit(Batch({("ssh",): "Welcome to n1\n42:\n"}), JOB, options)[:1]
-    assert at_once == ("n1:42:",), (
-        "it ended before its start time was read, and a login script printed a line"
-    )
-    assert Ssh().states(Batch({("ssh",): "Welcome to n1\ngone\n"}), at_once, options) == {
-        "n1:42:": State.ENDED
-    }
+    with pytest.raises(RunError, match="'n1:42:' is no ID of a worker") as early:
+        Ssh().submit(Batch({("ssh",): "Welcome to n1\n42:\n"}), JOB, options)
+    assert early.value.remedy == "read /r/workers/1.out there", "it ended before its start time was read"
     unreachable = Batch({("ssh",): 255})
-    assert Ssh().states(unreachable, ids[:1], options) == {ids[0]: State.RUNNING}
+    assert Ssh().states(unreachable, ids[:1], options) == {ids[0]: State.UNKNOWN}
     with pytest.raises(RunError) as caught:
         Ssh().submit(unreachable, JOB, options)
     assert caught.value.where == "n1"
@@ -353,15 +350,13 @@ def test_workers_by_ssh_are_ended_if_one_machine_cannot_be_reached() -> None:
     def answered(argv: tuple[str, ...], stdin: str | None) -> Completed:
         if argv[-2] == "n2":
             return Completed(argv=argv, returncode=255, stdout="", stderr="no route", seconds=0.0)
-        if argv[-1].startswith("cut"):
-            return Completed(argv=argv, returncode=0, stdout="S 7000\n", stderr="", seconds=0.0)
         return answer(argv, stdin)
 
     host.answer = answered  # type: ignore[method-assign]  # one machine of three
     with pytest.raises(RunError) as caught:
         Ssh().submit(host, replace(JOB, workers=3), {"hosts": "n1,n2,n3"})
     assert caught.value.where == "n2"
-    killed = {call[-2] for call in host.calls if call[-1].startswith("kill -TERM 42")}
+    killed = {call[-2] for call in host.calls if "kill -TERM 42" in call[-1]}
     assert killed == {"n1", "n3"}
 
 
@@ -369,7 +364,8 @@ def test_local_workers_need_cpus_of_their_own() -> None:
     with pytest.raises(UsageError, match="do not fit") as caught:
         Local().submit(FakeHost(cpus=(0, 1, 2)), JOB, {})
     assert caught.value.remedy == "--workers 1"
-    assert Local().states(FakeHost(), ["1:never"], {}) == {"1:never": State.ENDED}
+    other = f"{os.getpid()}:1"
+    assert Local().states(FakeHost(), [other], {}) == {other: State.ENDED}
 
 
 def test_an_option_that_an_engine_lacks_is_refused_with_those_that_it_has() -> None:
@@ -409,25 +405,15 @@ def test_an_inventory_gives_one_worker_for_each_node(tmp_path: Path) -> None:
     assert fleet_of(RunOptions()) is None
 
 
-def test_a_torn_description_of_the_workers_is_an_error_with_words(tmp_path: Path) -> None:
-    found = ResultsDirectory.create(tmp_path, "s", study_yaml="name: s\n")
-    assert worker_states(found) == {}
-    for text, said in (('{"engine": "local"}', "corrupt: KeyError"), ("{", "corrupt: ")):
-        (found.path / "engine.json").write_text(text)
-        with pytest.raises(RecordsError, match=said):
-            worker_states(found)
-
-
 def test_a_run_whose_workers_have_run_no_round_yet_has_a_status(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = ResultsDirectory.create(tmp_path, "s", study_yaml="name: s\n")
     living = f"{os.getpid()}:{birth(os.getpid())}"
-    submitted = {"engine": "local", "ids": [living], "options": {}}
-    (found.path / "engine.json").write_text(json.dumps(submitted))
+    remember(found, Workers(engine="local", ids=(living,), options={}))
     assert status(found.path, tmp_path, json=False) == 0
     assert capsys.readouterr().out == f"{found.path}: no round yet\nworker {living}: running\n"
-    (found.path / "engine.json").write_text(json.dumps({**submitted, "ids": ["1:never"]}))
+    remember(found, Workers(engine="local", ids=(f"{os.getpid()}:1",), options={}))
     with pytest.raises(RecordsError, match="ended before its first round"):
         status(found.path, tmp_path, json=False)
 

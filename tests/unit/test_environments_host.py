@@ -193,8 +193,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "netns").mkdir()
     monkeypatch.setattr(leftovers, "runtime_directory", lambda: tmp_path / "run")
     monkeypatch.setattr(namespaces, "NETNS_DIRECTORY", tmp_path / "netns")
-    monkeypatch.setattr(leftovers, "lock_path", lambda: tmp_path / "lock")
-    monkeypatch.setattr(leftovers, "living_runs", lambda: lock.living_runs(tmp_path / "lock"))
+    for module in (leftovers, lock):
+        monkeypatch.setattr(module, "lock_path", lambda: tmp_path / "lock")
     return tmp_path
 
 

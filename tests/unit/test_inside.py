@@ -15,6 +15,7 @@ from nearmetal.host.counters.energy import EnergyMeter, energy_domains, energy_f
 from nearmetal.host.counters.files import NODE_FILES, CounterFiles
 from nearmetal.host.counters.procfiles import Counters, CounterUnits, instance_counters
 from nearmetal.host.counters.sources import GroupSource, NodeSource
+from nearmetal.host.untrusted import UntrustedDirectory
 from nearmetal.meters.inside import InsideCounters, counted_everywhere, grown, own_sources
 from nearmetal.model.change import replace
 from nearmetal.model.record import TrialRecord
@@ -206,21 +207,23 @@ def line(monotonic: float, own: float) -> str:
 def test_the_cost_of_sampling_is_that_of_its_own_lines(tmp_path: Path) -> None:
     raw = tmp_path / "local.jsonl"
     raw.write_text(line(100.0, 0.001) + line(101.0, 0.0012) + line(110.0, 0.004))
-    found = cost_of_samples(raw)
+    files = UntrustedDirectory(tmp_path)
+    found = cost_of_samples(files, raw.name)
     assert (found.seconds, found.samples) == (10.0, 3)
     assert found.share == pytest.approx(0.0003)
-    assert cost_of_samples(tmp_path / "none.jsonl").share is None
+    assert cost_of_samples(files, "none.jsonl").share is None
     raw.write_text(line(100.0, 0.001) + '{"time": 1.0, "mono')
-    assert cost_of_samples(raw) == SamplingCost(seconds=0.0, cpu=0.0, samples=0)
+    assert cost_of_samples(files, raw.name) == SamplingCost(seconds=0.0, cpu=0.0, samples=0)
 
 
 def test_costs_of_several_writers_add_up(tmp_path: Path) -> None:
-    assert costs_in(tmp_path) is None and sampling_cost(tmp_path / "a.cost.json") is None
+    files = UntrustedDirectory(tmp_path)
+    assert costs_in(files) is None and sampling_cost(files, "a.cost.json") is None
     for name in ("a", "b"):
         (tmp_path / f"{name}.cost.json").write_text('{"seconds": 10, "cpu": 0.002, "samples": 11}')
-    assert costs_in(tmp_path) == SamplingCost(seconds=20.0, cpu=0.004, samples=22)
+    assert costs_in(files) == SamplingCost(seconds=20.0, cpu=0.004, samples=22)
     (tmp_path / "c.cost.json").write_text("torn")
-    assert costs_in(tmp_path) == SamplingCost(seconds=20.0, cpu=0.004, samples=22)
+    assert costs_in(files) == SamplingCost(seconds=20.0, cpu=0.004, samples=22)
 
 
 def test_counting_inside_a_run_is_described_in_words() -> None:

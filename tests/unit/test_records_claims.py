@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.test_next_block import STUDY
@@ -15,6 +16,7 @@ from tests.unit.test_next_block import STUDY
 from nearmetal.api.engines import serve_here
 from nearmetal.api.measuring import order as requested
 from nearmetal.errors import DiskFullError, RecordsError
+from nearmetal.host.untrusted import UntrustedDirectory
 from nearmetal.model.change import replace
 from nearmetal.model.plan import NextBlock
 from nearmetal.model.record import Claim
@@ -58,9 +60,9 @@ def test_a_link_that_reports_an_error_but_was_made_is_won(
     """An NFS client that repeats a request whose answer was lost is told that the name exists."""
     link = os.link
 
-    def twice(source: Path, target: Path) -> None:
-        link(source, target)
-        link(source, target)
+    def twice(*args: str, **options: Any) -> None:
+        link(*args, **options)
+        link(*args, **options)
 
     monkeypatch.setattr(os, "link", twice)
     assert Claims(tmp_path / "claims", "a").take(3, 1) == Claim(3, 1, "a")
@@ -74,9 +76,9 @@ def test_a_link_whose_answer_was_lost_is_won_if_it_was_made(
     """An NFS client that gives up waiting reports an error, and the server may have made the link."""
     link = os.link
 
-    def unanswered(source: Path, target: Path) -> None:
+    def unanswered(*args: str, **options: Any) -> None:
         if made:
-            link(source, target)
+            link(*args, **options)
         raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
     claims, other = Claims(tmp_path / "claims", "a"), Claims(tmp_path / "claims", "b")
@@ -110,7 +112,7 @@ def test_a_withdrawn_attempt_cannot_be_claimed(tmp_path: Path) -> None:
 
 
 def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(source: Path, target: Path) -> None:
+    def refused(*args: str, **options: Any) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refused)
@@ -182,13 +184,13 @@ def test_orders_come_back_in_the_order_of_their_blocks(tmp_path: Path) -> None:
 
 def of_another_user(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Let the files with this name belong to another user, as far as one can see."""
-    stat = Path.stat
+    status = UntrustedDirectory.status
 
-    def foreign(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
-        found = stat(path, follow_symlinks=follow_symlinks)
-        return os.stat_result((*found[:4], 4711, *found[5:])) if path.name == name else found
+    def foreign(directory: UntrustedDirectory, file: str = ".") -> os.stat_result:
+        found = status(directory, file)
+        return os.stat_result((*found[:4], 4711, *found[5:])) if file == name else found
 
-    monkeypatch.setattr(Path, "stat", foreign)
+    monkeypatch.setattr(UntrustedDirectory, "status", foreign)
 
 
 def test_an_order_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.golden import sample_analysis as sample
 
 from nearmetal.errors import RecordsError
+from nearmetal.host.untrusted import UntrustedDirectory
 from nearmetal.model.change import replace
 from nearmetal.model.record import Status
 from nearmetal.model.result import Roof
@@ -226,7 +227,7 @@ def test_long_run_is_sampled_and_the_report_says_so(tmp_path: Path) -> None:
     file = tmp_path / "w.jsonl"
     with file.open("wb") as lines:
         lines.writelines(to_line(replace(first, trial=f"{b}.native/one", block=b)) for b in range(1, 1801))
-    index = RecordIndex(read_trials([file]))
+    index = RecordIndex(read_trials(UntrustedDirectory(file.parent), [file.name]))
     seen = index.seen("native/one")
     assert index.count("native/one") == seen.of == 1800
     assert len(index.trials("native/one")) == seen.trials == 226  # every eighth, and the last

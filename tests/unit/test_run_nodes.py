@@ -300,6 +300,8 @@ def test_waiting_ends_with_the_last_worker(directory: ResultsDirectory, claims: 
         (State.ENDED, "not begun", "all workers have ended"),
         (State.RUNNING, "silent", "all workers are silent"),  # their machine was switched off
         (State.RUNNING, "not begun", ""),
+        (State.UNKNOWN, "silent", "all workers are silent"),
+        (State.UNKNOWN, "not begun", ""),
         (State.WAITING, "silent", ""),
     ],
 )

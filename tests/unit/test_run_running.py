@@ -1,9 +1,11 @@
 """The analysis between blocks: never later than a look, and cheap where blocks are short."""
 
 import time
+from pathlib import Path
 
 import pytest
 
+from nearmetal.host.untrusted import UntrustedDirectory
 from nearmetal.model.study import Design, Environment, EventSubject, Placement, Study
 from nearmetal.plan import make_plan
 from nearmetal.records import Trials
@@ -22,7 +24,7 @@ STUDY = Study(
 
 
 def no_trials() -> Trials:
-    return Trials((), (), 0)
+    return Trials(UntrustedDirectory(Path()), (), (), 0)
 
 
 def test_running_analysis_is_renewed_at_looks_and_when_time_allows(monkeypatch: pytest.MonkeyPatch) -> None:

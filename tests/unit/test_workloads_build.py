@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from nearmetal.host import Completed
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.workloads.build import (
     PROGRAMS,
+    StoredTools,
     build_tools,
+    contents_digest,
     source_directory,
     store_tools,
     stored_tools,
@@ -125,13 +128,17 @@ def test_a_machine_without_a_compiler_runs_the_programs_of_the_run(machine: Mach
     built = build_tools(machine, tmp_path / "cache", progress=None)
     store_tools(built, tmp_path / "run" / "tools")
     store_tools(built, tmp_path / "run" / "tools")
-    stored = tmp_path / "run" / "tools" / built.digest
+    contents = contents_digest(built.directory)
+    described = {**asdict(built), "directory": str(built.directory), "contents": contents}
+    stored = StoredTools(place=tmp_path / "run" / "tools", described=described)
     bare = FakeHost(files={"/proc/cpuinfo": CPUINFO}, missing=TOOLS)
     for _ in range(2):
         found = stored_tools(bare, tmp_path / "own cache", stored)
         assert found is not None and (found.digest, found.mpi) == (built.digest, built.mpi)
-        assert found.directory == tmp_path / "own cache" / built.digest / "bin"
+        assert found.directory == tmp_path / "own cache" / f"{built.digest}-{contents}" / "bin"
         assert all((found.directory / name).is_file() for name in PROGRAMS)
     other = FakeHost(files={"/proc/cpuinfo": CPUINFO.replace("avx2", "avx512f")})
     assert stored_tools(other, tmp_path / "own cache", stored) is None, "built for another CPU"
-    assert stored_tools(bare, tmp_path / "own cache", tmp_path / "none") is None
+    assert stored_tools(bare, tmp_path / "own cache", replace(stored, place=tmp_path)) is not None
+    assert stored_tools(bare, tmp_path / "new cache", replace(stored, place=tmp_path)) is None
+    assert stored_tools(bare, tmp_path / "cache", stored) == built, "its own build"

@@ -14,6 +14,7 @@ from ..model.record import section
 from ..model.result import USAGE
 from ..model.study import Design, Study
 from ..records import ResultsDirectory
+from ..records.directory import STUDY
 from ..report.tables.upgrade import UPGRADED, SystemChange, Upgrade
 from .results import Results, analysed, newest_first, open_results
 from .studies import Note, ignore
@@ -102,7 +103,7 @@ def compare(
 
 def _runs_in(path: Path, note: Note) -> list[ResultsDirectory]:
     """Return the run at a path, or all runs below it, oldest first."""
-    if (path / "study.yaml").exists() or not (below := newest_first(path, note)):
+    if ResultsDirectory(path=path).files.exists(STUDY) or not (below := newest_first(path, note)):
         return [open_results(path)]
     return below[::-1]
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from ..errors import NearmetalError, UsageError
 from ..model.series import Series
 from ..records import SeriesDirectory
+from ..records.directory import directories_with
+from ..records.series import SERIES
 from ..report.tables.upgrade import Upgrade
-from ..study_file import load_study
 from .comparing import compare
+from .series.results import frozen_series
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +80,15 @@ def compare_series(
 def _series_in(path: Path) -> tuple[SeriesDirectory, ...]:
     """Return the series at a path, or else those directly below it, in the order of their names."""
     one = SeriesDirectory.at(path)
-    below = sorted(path.iterdir()) if one is None and path.is_dir() else []
-    return (one,) if one is not None else tuple(d for p in below if (d := SeriesDirectory.at(p)))
+    return (
+        (one,)
+        if one is not None
+        else tuple(SeriesDirectory(path=found) for found in directories_with(SERIES, path))
+    )
 
 
 def _parts(directory: SeriesDirectory) -> dict[str, tuple[str, Path | None]]:
     """Return title and results directory of each part, by key; None for a part without results."""
-    series: Series = directory.series(lambda path: load_study(path, None))
+    series: Series = frozen_series(directory)
     found = ((part, directory.part(part)) for part in series.parts)
     return {part.key: (part.title, None if own is None else own.path) for part, own in found}

@@ -3,31 +3,32 @@ them."""
 
 from __future__ import annotations
 
-import json
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..engines import Engine, Job, NamesNodes, engine_names, load_engine, parse_options
-from ..engines import State as State
+from ..engines import Job, NamesNodes, State, engine_names, load_engine, parse_options
 from ..errors import RecordsError, RunError, UnavailableError, UsageError
 from ..host import LocalHost
 from ..host.cgroups import inside_own_group
+from ..host.untrusted import UntrustedDirectory
 from ..model.record import section
 from ..model.study import Study
 from ..records import Orders, ResultsDirectory
 from ..records.claims import LEASE
-from ..records.disk import resume_line, store_file
-from ..records.json_files import json_object
+from ..records.disk import resume_line
+from ..records.own_runs import Workers, own_run, studies_digest
 from ..study_file import load_text
 from .measuring import bounded, machine_for
 from .nodes import nearmetal_here, node_options
 from .results import frozen_study
 from .studies import Note, ignore, study_text
+from .submitted import Submitted, remember
 
 if TYPE_CHECKING:
     from ..model.plan import NextBlock
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from ..run.run import Order, Outcome
     from ..run.workers.worker import BlockRun as BlockRun
 
-SUBMITTED, LOGS = "engine.json", "workers"
-"""Names in a results directory: the file about the submitted workers, and the directory of their output."""
+LOGS = "workers"
+"""Directory in a results directory for the output of the workers."""
 STATES_EVERY = 5.0
 """Seconds between two queries of the states of the workers."""
 BY_THEMSELVES = 3.0
@@ -48,7 +49,7 @@ ENDING = 90.0
 SPARE = 600.0
 """Seconds of a worker's time limit for its preparation and rehearsal, in addition to the time of the
 study."""
-LAST_LINES = 3
+LAST_LINES, LAST_BYTES = 3, 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,12 +154,12 @@ def run_by_engine(
     label = new_label()
     with interruptible(lambda: None), coordinating(directory, label, fleet.lease) as claims:
         present = Present(directory, claims)
+        before = own_run(directory.path)  # such as workers of a coordinator that was killed
+        remember(directory, before.workers if before else None)  # fails before there are more workers
         progress.phase(f"submitting {fleet.workers} workers to {fleet.engine}")
         ids = engine.submit(host, _job(study, directory, fleet, force=order.force), fleet.options)
-        _remember(directory, fleet, ids)
-
-        def states() -> dict[str, State]:
-            return engine.states(host, ids, fleet.options)
+        workers = Submitted(engine=engine, ids=ids, options=fleet.options)
+        remember(directory, Workers(engine=fleet.engine, options=fleet.options, ids=ids), fleet.nodes)
 
         stopped, interrupted = "interrupted", False
         try:
@@ -168,7 +169,7 @@ def run_by_engine(
                 claims,
                 present,
                 fleet.workers,
-                _watch(states, directory, fleet.lease, present),
+                _watch(workers.states, directory, fleet.lease, present),
                 progress,
                 nodes=fleet.nodes,
                 lease=fleet.lease,
@@ -181,24 +182,26 @@ def run_by_engine(
             Orders(directory.path).stop()
             try:
                 if not interrupted:
-                    _ended(states, within=BY_THEMSELVES)
+                    _ended(workers.states, within=BY_THEMSELVES)
             except KeyboardInterrupt:
                 interrupted = True
-            engine.cancel(host, ids, fleet.options)  # also removes jobs that are held
-            if not _ended(states, within=ENDING):
+            workers.cancel()  # also removes jobs that are held
+            if _ended(workers.states, within=ENDING):
+                with suppress(RecordsError):  # their states are then still asked for, and are right
+                    remember(directory, None)
+            else:
                 progress.note(f"some workers have not ended within {ENDING:.0f} s")
     there = directory if directory.frozen else None
     return Outcome(directory=there, stopped=stopped, interrupted=interrupted)
 
 
 def _job(study: Study, directory: ResultsDirectory, fleet: Fleet, *, force: bool) -> Job:
-    logs = directory.path.resolve() / LOGS
-    logs.mkdir(exist_ok=True)
+    logs = _make_log_directory(directory.path.resolve())
     limit = study.design.max_time
     seconds = None if limit is None else 1.25 * limit + SPARE
     argv = [
         *(*nearmetal_here(), "run-block", str(directory.path.resolve())),
-        *("--json", "--lease", f"{fleet.lease:g}s"),
+        *("--json", "--lease", f"{fleet.lease:g}s", "--studies", studies_digest(directory.path)),
         *(("--time", f"{seconds:.0f}s") if seconds is not None else ()),
         *(() if fleet.engine in _NO_GROUPS else ("--inside",)),
         *(("--force",) if force else ()),
@@ -214,18 +217,26 @@ def _job(study: Study, directory: ResultsDirectory, fleet: Fleet, *, force: bool
     )
 
 
+def _make_log_directory(directory: Path) -> Path:
+    """Make the directory for the output of the workers, and return its path.
+
+    Raises RecordsError if the output could be appended to a file elsewhere. Batch systems follow links.
+    """
+    logs = directory / LOGS
+    with suppress(FileExistsError):
+        logs.mkdir()
+    if not stat.S_ISDIR(logs.lstat().st_mode):
+        raise RecordsError("is not a directory", where=str(logs), remedy="remove it")
+    for file in logs.iterdir():
+        facts = file.lstat()
+        if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
+            reason = "is not a file of its own, and workers write beside it"
+            raise RecordsError(reason, where=str(file), remedy="remove it")
+    return logs
+
+
 _NO_GROUPS = ("local", "ssh")
 """Engines that do not end a worker through its control group. Their workers need no --inside."""
-
-
-def _remember(directory: ResultsDirectory, fleet: Fleet, ids: tuple[str, ...]) -> None:
-    known = {
-        "engine": fleet.engine,
-        "options": dict(fleet.options),
-        "ids": list(ids),
-        "nodes": list(fleet.nodes),
-    }
-    store_file(directory.path / SUBMITTED, json.dumps(known).encode() + b"\n", directory.path)
 
 
 def _watch(
@@ -235,21 +246,25 @@ def _watch(
     lease, no worker has renewed its claim to be present, and either the engine reports that all have ended,
     or some have begun and none is waiting to be started.
 
+    While the engine does not answer, workers that waited still wait, and none has ended.
+
     One report of the engine is not enough. A batch system that is restarted knows no worker for a while, a
     machine that is switched off does not report the end of its worker, and the records of the last block may
     arrive after its worker has ended.
     """
-    due, ended, silent = time.monotonic() + STATES_EVERY, 0, 0
+    due, ended, silent, waiting = time.monotonic() + STATES_EVERY, 0, 0, False
 
     def watch() -> None:
-        nonlocal due, ended, silent
+        nonlocal due, ended, silent, waiting
         if time.monotonic() < due:
             return
         due = time.monotonic() + STATES_EVERY
         known, workers = set(states().values()), present.workers()
         held = any(worker.held for worker in workers)
+        if State.UNKNOWN not in known:
+            waiting = State.WAITING in known
         ended = ended + 1 if known <= {State.ENDED} else 0
-        silent = 0 if held or not workers or State.WAITING in known else silent + 1
+        silent = 0 if held or not workers or waiting else silent + 1
         if not held and any(n > 1 and n * STATES_EVERY > lease for n in (ended, silent)):
             said = _said(directory)
             raise RunError(
@@ -263,8 +278,17 @@ def _watch(
 
 def _said(directory: ResultsDirectory) -> str:
     """Return the last lines of the output of the worker that printed last; '' if there is no output."""
-    logs = sorted((directory.path / LOGS).glob("*.out"), key=lambda p: p.stat().st_mtime)
-    lines = logs[-1].read_text(errors="replace").splitlines() if logs else []
+    logs = UntrustedDirectory(directory.path / LOGS)
+    written = {
+        name: facts.st_mtime
+        for name in logs.names()
+        if name.endswith(".out") and (facts := logs.stat(name)) is not None and stat.S_ISREG(facts.st_mode)
+    }
+    if not written:
+        return ""
+    with logs.open_file(max(written, key=written.__getitem__)) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_BYTES))
+        lines = file.read(LAST_BYTES).decode(errors="replace").splitlines()
     return "\n".join(lines[-LAST_LINES:])
 
 
@@ -276,57 +300,6 @@ def _ended(states: Callable[[], Mapping[str, State]], within: float) -> bool:
             return False
         time.sleep(0.5)
     return True
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Submitted:
-    """The workers that an engine started for a run."""
-
-    engine: Engine
-    ids: tuple[str, ...]
-    options: Mapping[str, str]
-
-    def states(self) -> dict[str, State]:
-        return self.engine.states(LocalHost(), self.ids, self.options)
-
-
-def _submitted(directory: ResultsDirectory) -> _Submitted | None:
-    """Return the workers that an engine started for a run; None for a run without an engine. Also None if
-    another user submitted the workers, because the options of the engine name programs and files, which only
-    that user should run.
-
-    Raises RecordsError if the file about them is corrupt.
-    """
-    file = directory.path / SUBMITTED
-    if not file.exists() or file.stat().st_uid != os.geteuid():
-        return None
-    known = json_object(file)
-    try:
-        engine, ids, options = known["engine"], tuple(known["ids"]), dict(known["options"])
-    except (KeyError, TypeError, ValueError) as e:
-        raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
-    return _Submitted(engine=load_engine(engine), ids=ids, options=options)
-
-
-def worker_states(directory: ResultsDirectory) -> dict[str, State]:
-    """Return the states of the workers of a run, by the engine's ID of the worker; empty for a run without an
-    engine."""
-    found = _submitted(directory)
-    return {} if found is None else found.states()
-
-
-def cancel_workers(directory: ResultsDirectory) -> int:
-    """Cancel the workers of a run, and return how many were still waiting or running.
-
-    Raises UsageError for a run without an engine.
-    """
-    found = _submitted(directory)
-    if found is None:
-        raise UsageError("no engine runs this study", where=str(directory.path))
-    living = sum(s is not State.ENDED for s in found.states().values())
-    if living:
-        found.engine.cancel(LocalHost(), found.ids, found.options)
-    return living
 
 
 def serve_here(
@@ -351,6 +324,7 @@ def serve_here(
     Raises the errors of machine_for(), and of require_own_plan() and serve() in run.workers.serving.
     """
     from ..run.workers.serving import TOOLS, Terms, await_plan, require_own_plan, serve, taking_part
+    from ..workloads.build import StoredTools
 
     terms = Terms(
         until=None if seconds is None else time.monotonic() + seconds,
@@ -369,8 +343,9 @@ def serve_here(
     with taking_part(directory, terms) as label:
 
         def prepared() -> tuple[Machine, Study]:
-            digest = str(section(directory.provenance, "tools").get("digest", "")) if directory.frozen else ""
-            return machine_for(study, progress, tools=directory.path / TOOLS / digest if digest else None)
+            described = section(directory.provenance, "tools") if directory.frozen else {}
+            tools = StoredTools(place=directory.path / TOOLS, described=described)
+            return machine_for(study, progress, tools=tools)
 
         try:
             machine, study = prepared()

@@ -20,6 +20,7 @@ from ..records import ResultsDirectory
 from .catalog import catalog, require_images
 from .results import Analyse, Results, analysed, frozen_study, write_report
 from .studies import draw_seed, study_from, study_text
+from .trust import require_trust
 from .workload_names import (
     misplaced,
     named_attachments,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ..run.decide import Stop as Stop
     from ..run.run import Order as Order
     from ..run.run import Outcome as Outcome
+    from ..workloads.build import StoredTools
 
 
 def run(
@@ -80,9 +82,16 @@ def resume(
     max_blocks: int | None = None,
     force: bool = False,
     progress: Progress | None = None,
+    trust: bool = False,
 ) -> Results:
-    """Resume the run of a results directory. See run() for the arguments and errors."""
+    """Resume the run of a results directory.
+
+    trust: execute its commands even if this user has not made the directory.
+
+    See run() for the other arguments and the errors. Raises UsageError for a directory that is not trusted.
+    """
     found = ResultsDirectory.open(Path(directory))
+    require_trust(found.path, trust=trust)
     study = within(frozen_study(found), time)
     own = order(found.path.parent, "nearmetal.api.resume", clock.time(), force=force)
     return complete_run(resumed(study, found, own, _shown(progress), max_blocks=max_blocks))
@@ -232,14 +241,14 @@ def machine_for(
     *,
     machine: Machine | None = None,
     require_kvm: bool = False,
-    tools: Path | None = None,
+    tools: StoredTools | None = None,
 ) -> tuple[Machine, Study]:
     """Return this machine, ready to measure the study, and the study with the accelerator of each guest (KVM
     or emulation).
 
     machine: this machine, ready to measure, if the caller has it; None to prepare it.
     require_kvm: as in with_accelerators().
-    tools: directory of compiled programs; see the argument `stored` of prepare_machine().
+    tools: compiled programs of the run; see the argument `stored` of prepare_machine().
 
     Raises UnavailableError if this machine lacks what the study needs.
     """
@@ -274,7 +283,7 @@ def checked_again(study: Study, directory: ResultsDirectory, progress: Progress)
     return check_reopened(machine, study, directory, progress)[0]
 
 
-def machine_here(progress: Progress, mpi: Mpi | None, tools: Path | None = None) -> Machine:
+def machine_here(progress: Progress, mpi: Mpi | None, tools: StoredTools | None = None) -> Machine:
     """Return this machine, ready to measure. Raises UnavailableError, which names what to install.
 
     mpi: the requested MPI; None for the one that mpirun belongs to.

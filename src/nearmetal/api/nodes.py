@@ -108,7 +108,7 @@ def nearmetal_here() -> tuple[str, ...]:
     """Return the command that runs this nearmetal, also on a node where it is installed at the same path."""
     path = os.environ.get("PYTHONPATH")
     env = ("/usr/bin/env", f"PYTHONPATH={path}") if path else ()
-    return (*env, sys.executable, "-m", "nearmetal")
+    return (*env, sys.executable, "-P", "-m", "nearmetal")
 
 
 def check_nodes(source: str, progress: Progress) -> NodesCheck:

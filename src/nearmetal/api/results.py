@@ -20,6 +20,8 @@ from ..model.result import Analysis, Cell
 from ..model.study import Study
 from ..plan import make_plan
 from ..records import ResultsDirectory, SeriesDirectory, drawn_machines, node_states
+from ..records.directory import PLAN, STUDY, directories_with
+from ..records.series import SERIES
 from ..report.tables.inside import InsideRecord, inside_of
 from ..samplers import costs_in
 from ..study_file import load_text
@@ -64,7 +66,7 @@ class Results:
     @property
     def inside(self) -> InsideRecord:
         """The counters of the run, and what sampling them cost."""
-        return inside_of(self.stored.provenance, costs_in(self.stored.path / "samples"))
+        return inside_of(self.stored.provenance, costs_in(self.stored.files.below("samples")))
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -105,8 +107,8 @@ def series_below(parent: Path, note: Note = ignore) -> list[SeriesDirectory]:
     note: called with a text for each directory that cannot be read and is left out.
     """
     found = []
-    for file in parent.glob("*/series.json"):
-        series = SeriesDirectory(path=file.parent)
+    for path in directories_with(SERIES, parent):
+        series = SeriesDirectory(path=path)
         try:
             found.append((series.created, series.path.name, series))
         except RecordsError as e:
@@ -128,7 +130,7 @@ def open_results(path: Path | None, parent: Path = Path(RESULTS), note: Note = i
             where=str(path),
             remedy=f"name a part: ls {shlex.quote(str(path))}",
         )
-    if path is not None and (path / "study.yaml").exists():
+    if path is not None and ResultsDirectory(path=path).files.exists(STUDY):
         return ResultsDirectory.open(path)
     found = newest_first(path or parent, note)
     if path is not None and not found:
@@ -144,9 +146,9 @@ def newest_first(parent: Path, note: Note = ignore) -> list[ResultsDirectory]:
     note: called with a text for each directory that cannot be read and is left out.
     """
     found = []
-    for plan in parent.glob("*/plan.json"):
+    for path in directories_with(PLAN, parent):
         try:
-            directory = ResultsDirectory.open(plan.parent)
+            directory = ResultsDirectory.open(path)
             found.append((directory.plan().created, directory.name, directory))
         except NearmetalError as e:
             note(f"passed over: {e}")
@@ -155,7 +157,7 @@ def newest_first(parent: Path, note: Note = ignore) -> list[ResultsDirectory]:
 
 def frozen_study(directory: ResultsDirectory) -> Study:
     """Return the study of a results directory, reduced to the arms that took part."""
-    text, where, frozen = directory.study_yaml, str(directory.path / "study.yaml"), directory.plan()
+    text, where, frozen = directory.study_yaml, str(directory.path / STUDY), directory.plan()
     # Use no catalogue, because results are also read on machines that lack the backends of the measurement.
     return load_text(text, where, None, seed=frozen.seed).with_arms(frozen.arms)
 
@@ -223,7 +225,7 @@ def write_report(found: Results, *, figures: bool = False) -> list[Path]:
             directory.provenance,
             commands=(
                 shlex.join(
-                    ["nearmetal", "run", str(directory.path / "study.yaml"), "--seed", str(study.design.seed)]
+                    ["nearmetal", "run", str(directory.path / STUDY), "--seed", str(study.design.seed)]
                 ),
                 shlex.join(["nearmetal", "analyze", str(directory.path)]),
             ),

@@ -20,6 +20,12 @@ from .common import FailOn
 Directory = typer.Argument(
     None, metavar="DIR", help="A results directory; by default the newest below results/."
 )
+OwnDirectory = typer.Argument(
+    None, metavar="DIR", help="A results directory; by default your newest below results/."
+)
+Trust = typer.Option(
+    False, "--trust", help="Execute what DIR says, even if it was not measured with this home directory."
+)
 Time = typer.Option(None, "--time", metavar="TIME", help="Time budget, such as 90s or 10m.")
 Seed = typer.Option(None, "--seed", metavar="N", help="Seed of the random order.", min=0)
 Results = typer.Option(Path(RESULTS), "--results", metavar="DIR", help="Where results directories are.")

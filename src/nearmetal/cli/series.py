@@ -46,7 +46,7 @@ def run_series(found: RequestedSeries, options: RunOptions) -> int:
     if options.dry_run:
         show_series(bounded_series(series, options.max_blocks), json=options.json, blocks=None)
         return ExitCode.DONE
-    directory = create_series(series, options.results, found.files.table)
+    directory = create_series(series, options.results, found.files.table, complain)
     start = _starter(machine, options, resuming=False)
     return measure_parts(directory, series, start, options, seconds=series.max_time)
 

@@ -4,6 +4,15 @@ A worker is the command `run-block DIR`. An engine does not know which blocks it
 remain is computed from their records, never from the states that the engine reports.
 """
 
-from .contract import Engine, Job, NamesNodes, State, engine_names, load_engine, parse_options
+from .contract import Engine, Job, NamesNodes, State, engine_names, load_engine, parse_options, require_ids
 
-__all__ = ["Engine", "Job", "NamesNodes", "State", "engine_names", "load_engine", "parse_options"]
+__all__ = [
+    "Engine",
+    "Job",
+    "NamesNodes",
+    "State",
+    "engine_names",
+    "load_engine",
+    "parse_options",
+    "require_ids",
+]

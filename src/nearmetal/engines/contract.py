@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from ..errors import UsageError
+from ..errors import RunError, UsageError
 from ..host import Completed, Host
 from ..plugins import load, points
 
@@ -21,16 +22,27 @@ EXTRA = {"extra": "further options of its submit command, such as '--partition s
 """The option `extra` of engines that add words to the command line of their submit command."""
 
 
+PID, BIRTH = r"(?!1:)[1-9]\d{0,9}", r"[1-9]\d{0,19}"
+"""Regular expressions in IDs of workers that are processes. kill(2) takes a negative PID and 0 for many
+processes, and PID 1 is the system itself. The birth, in clock ticks since boot, follows after a colon."""
+
+
+NUMBER = r"[1-9]\d{0,19}"
+"""Regular expression for an ID that is the number of a job. Some engines take 0 for all jobs."""
+
+
 class State(StrEnum):
     """The state of a worker.
 
     WAITING: not started yet, or requeued.
     ENDED: ended, cancelled, or no longer known to the engine.
+    UNKNOWN: the engine did not answer, or in words that are not known here. The worker may still run.
     """
 
     WAITING = "waiting"
     RUNNING = "running"
     ENDED = "ended"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +80,15 @@ class Engine(Protocol):
     """One way to start workers.
 
     options: help of each option that a user may give, by its name.
+    id: regular expression for a whole ID of a worker. IDs become words of commands, so it must not match an
+        option, nor a word by which the engine means all jobs or those of other users.
     """
 
     @property
     def options(self) -> Mapping[str, str]: ...
+
+    @property
+    def id(self) -> str: ...
 
     def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
         """Submit the workers, and return their ids for states() and cancel().
@@ -122,6 +139,26 @@ def parse_options(name: str, engine: Engine, words: Sequence[str]) -> dict[str, 
             )
         found[key] = value
     return found
+
+
+def require_ids(engine: Engine, ids: Sequence[str]) -> None:
+    """Check IDs of workers before commands with them are run.
+
+    Raises RunError for one that the engine cannot have given.
+    """
+    for identity in ids:
+        if re.fullmatch(engine.id, identity, re.ASCII) is None:
+            raise RunError(
+                f"{identity!r} is no ID of a worker of this engine",
+                remedy="end the workers with the commands of the engine",
+            )
+
+
+def number_in(text: str, program: str) -> str:
+    """Return the number of a job that a program has printed. Raises RunError if the text is none."""
+    if re.fullmatch(NUMBER, text, re.ASCII) is None:
+        raise RunError(f"{program} printed no number of a job: {text!r}")
+    return text
 
 
 def extra_words(options: Mapping[str, str]) -> list[str]:

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 
 from ..errors import RunError, UnavailableError, UsageError
 from ..host import Host
+from ..host.untrusted import UntrustedDirectory
 from ..model.change import replace
-from .contract import Job, State, ask
+from .contract import NUMBER, SECONDS, Job, State, ask, number_in
 
 GRACE = 60
 """Seconds that HTCondor gives a worker to return its unfinished block before the worker is killed."""
-_STATES = {"1": State.WAITING, "2": State.RUNNING, "6": State.RUNNING, "7": State.RUNNING}
-"""States by JobStatus; all others mean ended. A held job (5) counts as ended, because only a person can
-release it. The log contains the reason."""
+_STATES = {
+    **dict.fromkeys("1", State.WAITING),
+    **dict.fromkeys("267", State.RUNNING),
+    **dict.fromkeys("345", State.ENDED),
+}
+"""States by JobStatus. A held job (5) counts as ended, because only a person can release it. The log contains
+the reason."""
+
+
+_PASSED_ON = re.compile(
+    "PATH|HOME|USER|LOGNAME|LANG|LC_[A-Z]+|TZ|XDG_CACHE_HOME|LD_LIBRARY_PATH|CPATH|C_INCLUDE_PATH"
+    "|LIBRARY_PATH|OPAL_PREFIX"
+)
+"""Environment variables of which a worker has use: they lead to its programs, caches, compilers and MPI.
+Everybody who may read the queue sees them, so there must be no secret among them."""
+_OF_CONDOR = re.compile("_?CONDOR_[A-Za-z0-9_.]+")
+"""Environment variables by which the commands of HTCondor find its configuration."""
 
 
 class HTCondor:
@@ -26,6 +42,7 @@ class HTCondor:
         "extra": "a line of the submit description, such as 'requirements = Machine == \"n1\"'",
         "dagman": "'yes' lets DAGMan submit the workers, each as a node of a graph without edges",
     }
+    id = NUMBER
 
     def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
         if host.which("condor_submit") is None:
@@ -36,26 +53,27 @@ class HTCondor:
         if dagman == "yes":
             return (_by_dagman(host, job, extra),)
         done = ask(host, ["condor_submit", "-terse", "-"], stdin=description(job, extra))
-        return (done.stdout.split()[0].partition(".")[0],)
+        return (number_in(done.stdout.partition(".")[0], "condor_submit"),)
 
     def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
         found: dict[str, State] = {}
         for cluster in ids:
             # If the cluster is a job of DAGMan, the workers that it has submitted are selected too.
             own = f"ClusterId == {cluster} || DAGManJobId == {cluster}"
-            try:
-                lines = ask(host, ["condor_q", "-constraint", own, "-af:j", "JobStatus"]).stdout.splitlines()
-            except RunError:  # its daemon does not answer: the workers may go on
-                lines = [f"{cluster} 1"]
-            known = {name: _STATES.get(code, State.ENDED) for name, code in map(str.split, lines)}
-            found.update(_of_workers(known, cluster) if options.get("dagman") == "yes" else known)
-            if not lines:
-                found[cluster] = State.ENDED
+            done = host.run(["condor_q", "-constraint", own, "-af:j", "JobStatus"], timeout=SECONDS)
+            known = {
+                name: _STATES.get(code, State.UNKNOWN)
+                for name, code in re.findall(r"^(\S+) (\S+)$", done.stdout, re.MULTILINE)
+            }
+            # A job that has ended leaves the queue. The daemon of the queue does not answer at times.
+            absent = State.ENDED if done.ok and not done.stdout.strip() else State.UNKNOWN
+            states = _of_workers(known, cluster) if options.get("dagman") == "yes" else known
+            found |= states or {cluster: absent}
         return found
 
     def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
         for cluster in ids:
-            host.run(["condor_rm", cluster], timeout=60.0)
+            host.run(["condor_rm", cluster], timeout=SECONDS)
 
 
 def _of_workers(known: Mapping[str, State], dagman: str) -> dict[str, State]:
@@ -80,14 +98,18 @@ def _by_dagman(host: Host, job: Job, extra: str) -> str:
 
     Raises RunError.
     """
-    one, graph = job.logs / "worker.sub", job.logs / "workers.dag"
-    one.write_text(description(replace(job, workers=1), extra, name="$(worker)"))
-    numbers = range(1, job.workers + 1)
+    one, graph, directory = "worker.sub", "workers.dag", UntrustedDirectory(job.logs)
     # Names relative to the directory in which DAGMan runs: a path in a graph may contain no space.
-    graph.write_text("".join(f'JOB w{n} {one.name}\nVARS w{n} worker="{n}"\n' for n in numbers))
+    nodes = "".join(f'JOB w{n} {one}\nVARS w{n} worker="{n}"\n' for n in range(1, job.workers + 1))
+    texts = {one: description(replace(job, workers=1), extra, name="$(worker)"), graph: nodes}
+    for name, text in texts.items():
+        directory.unlink(name)
+        directory.write_bytes(name, text.encode(), mode=0o600)
+    # Without other variables, because some versions publish the environment of this command.
+    own = [f"{name}={value}" for name, value in _environment(_PASSED_ON, _OF_CONDOR).items()]
     # -force: the files of an earlier graph of this run, which resuming continues, may be replaced.
-    argv = ["condor_submit_dag", "-force", "-batch-name", job.name, graph.name]
-    done = ask(host, argv, cwd=graph.parent)
+    argv = ["env", "-i", *own, "condor_submit_dag", "-force", "-batch-name", job.name, graph]
+    done = ask(host, argv, cwd=job.logs)
     found = re.search(r"submitted to cluster (\d+)", done.stdout)
     if found is None:
         raise RunError(f"condor_submit_dag printed no number of a cluster: {done.stdout.strip()!r}")
@@ -107,7 +129,7 @@ def description(job: Job, extra: str, *, name: str = "$(Process)") -> str:
         "transfer_executable": "false",
         "should_transfer_files": "no",
         "arguments": quoted(["-c", 'exec "$@" >>"$0" 2>&1', f"{job.logs}/{name}.out", *job.argv]),
-        "getenv": "true",
+        "environment": quoted([f"{k}={v}" for k, v in _environment(_PASSED_ON).items()]),
         "initialdir": str(job.directory),
         "log": f"{job.logs}/htcondor.log",
         "request_cpus": str(job.cpus),
@@ -120,8 +142,18 @@ def description(job: Job, extra: str, *, name: str = "$(Process)") -> str:
     return f"{text}{extra}\nqueue {job.workers}\n"
 
 
+def _environment(*wanted: re.Pattern[str]) -> dict[str, str]:
+    """Return the environment variables of this process with these names. Those with values that a submit
+    description cannot hold are left out."""
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if any(names.fullmatch(name) for names in wanted) and not re.search(r"[$\r\n]", value)
+    }
+
+
 def quoted(words: Sequence[str]) -> str:
-    """Return words as a value of `arguments` in HTCondor's newer syntax.
+    """Return words as a value of `arguments` or `environment` in HTCondor's newer syntax.
 
     The whole value is in double quotes, and a word with special characters is in single quotes. A quote
     inside is written twice.

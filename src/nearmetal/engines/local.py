@@ -7,10 +7,10 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 
-from ..errors import UsageError
+from ..errors import RunError, UsageError
 from ..host import Host
 from ..host.lock import birth
-from .contract import Job, State
+from .contract import BIRTH, PID, Job, State
 
 
 class Local:
@@ -18,6 +18,7 @@ class Local:
     process that started them ends."""
 
     options: Mapping[str, str] = {}
+    id = f"{PID}:{BIRTH}"
 
     def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
         cpus = host.cpus()
@@ -28,13 +29,17 @@ class Local:
                 f" {len(cpus)}",
                 remedy=f"--workers {max(1, len(cpus) // job.cpus)}",
             )
-        ids = []
+        ids: list[str] = []
         for number in range(job.workers):
             own = ",".join(map(str, cpus[number * share : (number + 1) * share]))
             log = job.logs / f"{number + 1}.out"
             argv = ["taskset", "--cpu-list", own, *job.argv]
             process = host.start(argv, stdout=log, stderr=log, cwd=job.directory)
-            ids.append(f"{process.pid}:{birth(process.pid)}")
+            born = birth(process.pid)
+            if born is None:
+                self.cancel(host, ids, options)
+                raise RunError(f"worker {number + 1} ended at once", where=str(log), remedy="read its output")
+            ids.append(f"{process.pid}:{born}")
         return tuple(ids)
 
     def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
@@ -49,5 +54,5 @@ class Local:
 
 def _pid(identity: str) -> int | None:
     """Return the PID of a worker; None if it has ended, also if another process has its PID now."""
-    pid, _, born = identity.partition(":")
-    return int(pid) if str(birth(int(pid))) == born else None
+    pid, born = map(int, identity.split(":"))
+    return pid if birth(pid) == born else None

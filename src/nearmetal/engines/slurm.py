@@ -8,12 +8,21 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import RunError, UnavailableError
 from ..host import Host
-from .contract import EXTRA, SECONDS, Job, State, ask, extra_words
+from .contract import EXTRA, NUMBER, SECONDS, Job, State, ask, extra_words, number_in
 
 GRACE = 60
 """Seconds before the time limit of a task at which Slurm tells its worker to end."""
 _RUNNING = frozenset(("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"))
 _WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"))
+_ENDED = (
+    *("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE"),
+    *("OUT_OF_MEMORY", "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL"),
+)
+_STATES = {
+    **dict.fromkeys(_RUNNING, State.RUNNING),
+    **dict.fromkeys(_WAITING, State.WAITING),
+    **dict.fromkeys(_ENDED, State.ENDED),
+}
 
 
 class Slurm:
@@ -21,6 +30,7 @@ class Slurm:
     restarted task is a new worker."""
 
     options: Mapping[str, str] = EXTRA
+    id = NUMBER
 
     def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
         if host.which("sbatch") is None:
@@ -44,16 +54,15 @@ class Slurm:
     def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
         found: dict[str, State] = {}
         for identity in ids:
-            before = len(found)
             argv = ["squeue", "--noheader", "--array", "--states=all", "--format=%i %T", f"--jobs={identity}"]
             done = host.run(argv, timeout=SECONDS)
-            if not done.ok and "Invalid job id" not in done.stderr:  # the controller does not answer
-                found[identity] = State.WAITING
-            for task, state in (line.split() for line in done.stdout.splitlines()):
-                waits, runs = state in _WAITING, state in _RUNNING
-                found[task] = State.WAITING if waits else State.RUNNING if runs else State.ENDED
-            if len(found) == before:
-                found[identity] = State.ENDED
+            known = {
+                task: _STATES.get(state, State.UNKNOWN)
+                for task, state in re.findall(r"^\s*(\S+) (\S+)$", done.stdout, re.MULTILINE)
+            }
+            # Slurm forgets a job some minutes after its end.
+            forgotten = done.ok or "Invalid job id" in done.stderr
+            found |= known or {identity: State.ENDED if forgotten else State.UNKNOWN}
         return found
 
     def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
@@ -74,7 +83,7 @@ def _submit(host: Host, job: Job, workers: int, log: str, options: Mapping[str, 
         *("--open-mode=append", f"--output={log}", f"--chdir={job.directory}", *limit),
         *extra_words(options),
     ]
-    return ask(host, argv, stdin=job.script()).stdout.strip().partition(";")[0]
+    return number_in(ask(host, argv, stdin=job.script()).stdout.strip().partition(";")[0], "sbatch")
 
 
 def _largest_index(host: Host) -> int:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import RunError, UnavailableError, UsageError
 from ..host import Completed, Host
 from ..host.runtime import make_runtime_directory
-from .contract import Job, State
+from .contract import BIRTH, PID, Job, State, require_ids
 from .reach import at_once, destinations, on_node
+
+NAME = r"[A-Za-z0-9_\[][A-Za-z0-9_.@%+/:\\\[\]-]*"
+"""Regular expression for the name of a machine, which may be a destination of ssh but no option."""
+_FIELDS = "set -- $(cat /proc/{pid}/stat 2>/dev/null | sed 's/.*)//')"
+"""Shell command that sets $1 to the state and $20 to the start time of a process; both are empty if it has
+ended. The name of its program, in parentheses before these fields, may contain spaces and parentheses."""
 
 
 class Ssh:
@@ -23,12 +30,17 @@ class Ssh:
         "config": "a configuration file for ssh",
     }
 
+    id = rf"{NAME}:{PID}:{BIRTH}"
+
     def nodes(self, options: Mapping[str, str]) -> tuple[str, ...]:
         """Return the names of the machines, in the order in which they get workers."""
         return tuple(destinations(options))
 
     def submit(self, host: Host, job: Job, options: Mapping[str, str]) -> tuple[str, ...]:
         hosts = self.nodes(options)
+        for name in hosts:
+            if re.fullmatch(NAME, name) is None:
+                raise UsageError(f"--engine ssh: {name!r} is no name of a machine", remedy="hosts=NAME,NAME")
         if len(hosts) < job.workers:
             raise UsageError(
                 f"--engine ssh: {job.workers} workers need as many different machines",
@@ -45,12 +57,14 @@ class Ssh:
             line = (
                 f"cd {shlex.quote(str(job.directory))} || exit 1; "
                 f"setsid nohup {shlex.join(argv)} >>{log} 2>&1 </dev/null & "
-                'echo "$!:$(cut -d " " -f 22 /proc/$!/stat)"'
+                f'pid=$!; {_FIELDS.format(pid="$pid")}; echo "$pid:${{20}}"'
             )
             try:
-                return f"{name}:{_last_line(_remote(host, name, line, options, go_on).stdout)}"
+                identity = f"{name}:{_last_line(_remote(host, name, line, options, go_on).stdout)}"
+                require_ids(self, [identity])  # it has no birth if the worker ended at once
+                return identity
             except RunError as e:
-                return e
+                return RunError(e.what, where=e.where or name, remedy=f"read {log} there")
 
         begun = at_once(list(enumerate(hosts[: job.workers], start=1)), begin)
         ids = tuple(identity for identity in begun if isinstance(identity, str))
@@ -63,24 +77,26 @@ class Ssh:
     def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
         def state_of(identity: str, go_on: Callable[[], None]) -> State:
             name, pid, born = identity.rsplit(":", 2)
-            line = f'cut -d " " -f 3,22 /proc/{int(pid)}/stat 2>/dev/null || echo gone'
+            line = f'{_FIELDS.format(pid=pid)}; echo "worker $1 ${{20}}"'
             try:
-                state, _, start = _last_line(_remote(host, name, line, options, go_on).stdout).partition(" ")
+                words = _last_line(_remote(host, name, line, options, go_on).stdout).split()
             except RunError:  # unreachable: its worker may go on
-                return State.RUNNING
-            # A worker that ended at once has no start time.
-            return State.RUNNING if born and start == born and state != "Z" else State.ENDED
+                return State.UNKNOWN
+            if words[:1] != ["worker"]:
+                return State.UNKNOWN
+            return State.RUNNING if words[2:] == [born] and words[1] not in "ZX" else State.ENDED
 
         return dict(zip(ids, at_once(ids, state_of), strict=True))
 
     def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
         def end(identity: str, go_on: Callable[[], None]) -> None:
-            name, pid, _ = identity.rsplit(":", 2)
+            name, pid, born = identity.rsplit(":", 2)
+            # In one line, because another process may have this PID after a while.
+            line = f'{_FIELDS.format(pid=pid)}; [ "${{20}}" != {born} ] || kill -TERM {pid} || true'
             with contextlib.suppress(RunError):  # unreachable: its claim runs out
-                _remote(host, name, f"kill -TERM {int(pid)} || true", options, go_on)
+                _remote(host, name, line, options, go_on)
 
-        states = self.states(host, ids, options)
-        at_once([identity for identity, state in states.items() if state is State.RUNNING], end)
+        at_once(ids, end)
 
 
 def _last_line(text: str) -> str:

@@ -30,10 +30,13 @@ class TableEngine:
     script: bool
     limit: Sequence[str]
     id: str
+    submitted: str
     asking: Sequence[str]
     state: str
     waiting: Sequence[str]
     running: Sequence[str]
+    ended: Sequence[str]
+    gone: str
     ending: Sequence[str]
     options: Mapping[str, str] = field(default_factory=lambda: EXTRA)
 
@@ -60,7 +63,7 @@ class TableEngine:
             argv = [*self.submitting, *extra_words(options), *own]
             try:
                 done = ask(host, argv, stdin=job.script() if self.script else None)
-                found = re.search(self.id, done.stdout, re.MULTILINE)
+                found = re.search(self.submitted.format(id=self.id), done.stdout, re.MULTILINE | re.ASCII)
                 if found is None:
                     raise RunError(f"{program} printed no number of a job: {done.stdout.strip()!r}")
             except RunError:
@@ -77,9 +80,12 @@ class TableEngine:
         done = host.run(argv, timeout=SECONDS)
         expression = self.state.replace("{id}", re.escape(identity))
         found = re.search(expression, done.stdout, re.MULTILINE) if done.ok else None
-        if found is not None and found[1] in self.running:
-            return State.RUNNING
-        return State.WAITING if found is not None and found[1] in self.waiting else State.ENDED
+        if found is None:
+            said = done.stderr + done.stdout
+            gone = re.search(self.gone, said) is not None if self.gone else done.ok
+            return State.ENDED if gone else State.UNKNOWN
+        words = {State.WAITING: self.waiting, State.RUNNING: self.running, State.ENDED: self.ended}
+        return next((state for state, known in words.items() if found[1] in known), State.UNKNOWN)
 
     def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
         for identity in ids:

@@ -227,24 +227,24 @@ def volume(
         case StorageKind.OVERLAY if own_root:
             yield Volume(path=DISKS / label, inside=True)
         case StorageKind.OVERLAY:
-            with outside_directory(DISKS / label, mode=0o755) as path:
+            with outside_directory(DISKS / label) as path:
                 yield Volume(path=path, inside=False)
         case StorageKind.BIND:
-            with outside_directory(Path(storage.path or "") / label, mode=0o755) as path:
+            with outside_directory(Path(storage.path or "") / label) as path:
                 yield Volume(path=path, inside=False)
         case StorageKind.BLOCK | StorageKind.NFS:
             assert shared is not None
-            with outside_directory(shared / label, mode=0o755) as path:
+            with outside_directory(shared / label) as path:
                 yield Volume(path=path, inside=False)
         case StorageKind.TMPFS:
             size = [f"size={storage.size}"] if storage.size else []
             with _mount_point(directory) as path:
-                namespaces.mount("tmpfs", path, "tmpfs", options=",".join([*size, "mode=0755"]))
+                namespaces.mount("tmpfs", path, "tmpfs", options=",".join([*size, "mode=0700"]))
                 yield Volume(path=path, inside=False)
         case StorageKind.LOOP:
             disks = Path(storage.path) if storage.path else DISKS
             with (
-                outside_directory(disks / label, mode=0o755) as own,
+                outside_directory(disks / label) as own,
                 _mount_point(directory) as path,
             ):
                 _mount_file(host, own / "disk.ext4", storage.size or 0, path)

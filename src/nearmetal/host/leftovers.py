@@ -15,7 +15,8 @@ from ..errors import RunError
 from . import cgroups, namespaces, undo
 from .cards import NETWORK_DEVICES, marked_devices, route_socket
 from .facts.devices import TAKEN
-from .lock import birth, living_runs, lock_path, owns
+from .liveness import living_labels, of_living_process
+from .lock import is_left_over, lock_path, owns
 from .mounts import own_mounts
 from .notes import (
     OURS,
@@ -74,14 +75,12 @@ def wanted_names(prefix: str | None = None, spare: Sequence[str] = ()) -> Callab
 
     prefix, spare: as in find().
     """
-    alive = (*(run.run for run in living_runs()), *spare)
+    alive = (*living_labels(), *spare)
 
     def wanted(name: str) -> bool:
-        ours = OURS.fullmatch(name)
-        if not (ours if prefix is None else name.startswith(prefix)):
+        if not (OURS.fullmatch(name) if prefix is None else name.startswith(prefix)):
             return False
-        checking = ours is not None and ours["pid"] is not None and birth(int(ours["pid"])) is not None
-        return not checking and not any(owns(run, name) for run in alive)
+        return not any(owns(run, name) for run in alive) and not of_living_process(name)
 
     return wanted
 
@@ -120,7 +119,7 @@ def is_leftover(leftover: Leftover, prefix: str | None = None, spare: Sequence[s
     """
     match leftover.kind:
         case LeftoverKind.LOCK:
-            return not living_runs()
+            return is_left_over(Path(leftover.detail))
         case LeftoverKind.NOTE if not OURS.fullmatch(leftover.name):
             return True
         case _:
@@ -344,5 +343,5 @@ def _remove_noted(path: Path) -> None:
 def _lock() -> Iterator[Leftover]:
     path = lock_path()
     # A run may have begun since the other leftovers were looked for, so check again.
-    if not living_runs() and path.exists():
+    if is_left_over(path):
         yield Leftover(kind=LeftoverKind.LOCK, name=path.name, detail=str(path))

@@ -27,9 +27,9 @@ _noted: set[tuple[str, str]] = set()
 
 
 @contextmanager
-def outside_directory(path: Path, *, mode: int = 0o755) -> Iterator[Path]:
+def outside_directory(path: Path) -> Iterator[Path]:
     """Make an empty directory of the run outside its scratch directory, and remove it with its contents on
-    exit.
+    exit. Only this user can read it.
 
     path: path of the directory; its name must begin with the run's label.
 
@@ -37,7 +37,7 @@ def outside_directory(path: Path, *, mode: int = 0o755) -> Iterator[Path]:
     """
     with _note(path):
         try:
-            path.mkdir(mode=mode)
+            path.mkdir(mode=0o700)
         except OSError as e:
             raise RunError(f"{path}: {e.strerror}", remedy="nearmetal clean") from e
         try:
@@ -47,9 +47,8 @@ def outside_directory(path: Path, *, mode: int = 0o755) -> Iterator[Path]:
 
 
 def short_directory(label: str) -> AbstractContextManager[Path]:
-    """Make an outside_directory() with a short path, for programs that refuse long paths. Only this user can
-    read it."""
-    return outside_directory(SHORT_PARENT / label, mode=0o700)
+    """Make an outside_directory() with a short path, for programs that refuse long paths."""
+    return outside_directory(SHORT_PARENT / label)
 
 
 def _note(path: Path) -> AbstractContextManager[None]:

@@ -1,5 +1,5 @@
 """Directories for files that must not outlive a run: a runtime directory with one scratch directory per
-run."""
+run. Only their user can read them."""
 
 from __future__ import annotations
 
@@ -63,10 +63,13 @@ def make_runtime_directory() -> None:
     """
     path = runtime_directory()
     with contextlib.suppress(FileExistsError):
-        path.mkdir(mode=0o755)
+        path.mkdir(mode=0o700)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise RunError(f"{path} is not a directory of this user", remedy=f"remove {path}")
+        raise RunError(
+            f"{path} is not a directory of this user",
+            remedy=f"have {path} removed, or set XDG_RUNTIME_DIR to a directory of your own",
+        )
 
 
 @contextmanager
@@ -79,7 +82,7 @@ def scratch_directory(label: str) -> Iterator[Path]:
             make_runtime_directory()
             # Another run that ends at this moment may remove the parent again.
             with contextlib.suppress(FileNotFoundError):
-                path.mkdir(mode=0o755)
+                path.mkdir(mode=0o700)
                 break
         yield path
     finally:
@@ -99,7 +102,7 @@ def memory_scratch_directory(label: str) -> Iterator[Path]:
         mounted = False
         try:
             with contextlib.suppress(RunError):
-                namespaces.mount(label, path, "tmpfs", options="mode=0755")
+                namespaces.mount(label, path, "tmpfs", options="mode=0700")
                 mounted = True
             yield path
         finally:

@@ -14,16 +14,19 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from io import BufferedReader, FileIO
 from pathlib import Path, PurePath
-from typing import BinaryIO
 
 LIMIT = 16 << 20
 """Default for the largest file that is read whole, in bytes. Parsed as JSON, such a file needs less than
 1 GiB of memory."""
 
+_BUFFER = 1 << 20
+"""Bytes that are read at once from a file that is read by lines."""
 _OPENAT2 = 437
 _NO_MAGIC_LINKS, _BENEATH, _IN_ROOT = 0x02, 0x08, 0x10
+_HERE = PurePath()
 _UNKNOWN = (errno.ENOSYS, errno.EPERM)
 """What openat2(2) reports before Linux 5.6, and under an old seccomp filter."""
 _ATTEMPTS = 100
@@ -47,54 +50,100 @@ class UntrustedDirectory:
     path: path of the directory, which the user has named. It may itself be a link.
     as_root: whether links are resolved as if the directory were /, as in the tree of an image. Otherwise a
         link may lead to a place inside the directory only.
+    inner: the directory inside `path` to which all names are relative; see below().
 
     Every method raises OSError, whose `strerror` also says why a file is refused.
     """
 
     path: Path
     as_root: bool = False
+    inner: PurePath = _HERE
+
+    @classmethod
+    def part(cls, place: Path) -> UntrustedDirectory:
+        """Return a directory in a directory that somebody else may have made, such as samples/ of a results
+        directory. A link at `place` itself must not lead out of the parent either."""
+        return cls(place.parent).below(place.name)
+
+    def below(self, name: str | PurePath) -> UntrustedDirectory:
+        """Return a directory inside this one. Its links may lead to any place in this one."""
+        return replace(self, inner=self.inner / name)
+
+    def path_to(self, name: str | PurePath) -> Path:
+        """Return the path of a file for messages. It must not be opened."""
+        return self.path / self.inner / name
 
     def open(self, name: str | PurePath, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:
         """Return a descriptor of a file of any kind, without waiting for the other end of a FIFO."""
         flags |= os.O_CLOEXEC | (0 if flags & os.O_PATH else os.O_NONBLOCK | os.O_NOCTTY)
         root = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        inner = self.inner / name
         try:
             try:
-                return _open_beneath(root, str(name), flags, mode, _IN_ROOT if self.as_root else _BENEATH)
+                return _open_beneath(root, str(inner), flags, mode, _IN_ROOT if self.as_root else _BENEATH)
             except OSError as e:
                 if e.errno not in _UNKNOWN:
                     raise
-                return _open_without_links(root, PurePath(name), flags, mode)
+                return _open_without_links(root, inner, flags, mode)
         except OSError as e:
             reason = _REASONS.get(e.errno or 0, os.strerror(e.errno or 0))
-            raise OSError(e.errno, reason, str(self.path / name)) from None
+            raise OSError(e.errno, reason, str(self.path_to(name))) from None
         finally:
             os.close(root)
 
-    def open_file(self, name: str | PurePath) -> BinaryIO:
+    def open_file(self, name: str | PurePath, buffering: int = 1 << 16) -> BufferedReader:
         """Open a regular file for reading."""
         # Opened as a path first, because opening a device can have an effect.
-        fd = self.open(name, os.O_PATH)
+        with self._path_of(name) as fd:
+            return _open_regular(fd, self.path_to(name), buffering)
+
+    def open_to_append(self, name: str | PurePath) -> int:
+        """Return a descriptor of a regular file for reading and appending. A missing file is made."""
+        with contextlib.suppress(FileNotFoundError), self._path_of(name) as fd:
+            _require_regular(fd, self.path_to(name))
+        fd = self.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise OSError(errno.EINVAL, "is not a regular file", str(self.path / name))
-            return os.fdopen(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC), "rb")
-        finally:
+            _require_regular(fd, self.path_to(name))
+        except BaseException:
             os.close(fd)
+            raise
+        return fd
 
     def read_bytes(self, name: str | PurePath, limit: int = LIMIT) -> bytes:
         """Return the contents of a regular file of at most `limit` bytes."""
         with self.open_file(name) as file:
-            data = file.read(limit + 1)
-        if len(data) > limit:
-            raise OSError(errno.EFBIG, f"has more than {limit} bytes", str(self.path / name))
-        return data
+            return _read_all(file, self.path_to(name), limit)
+
+    def lines(self, name: str | PurePath, offset: int = 0, limit: int = LIMIT) -> Iterator[bytes]:
+        """Yield the lines of a regular file, of at most `limit` bytes each, from an offset on."""
+        with self.open_file(name, _BUFFER) as file:
+            file.seek(offset)
+            while line := file.readline(limit + 1):
+                if len(line) > limit:
+                    raise OSError(
+                        errno.EFBIG, f"has a line of more than {limit} bytes", str(self.path_to(name))
+                    )
+                yield line
+
+    def exists(self, name: str | PurePath) -> bool:
+        """Return whether anything has this name, even if it is refused when it is opened."""
+        try:
+            with self._path_of(name):
+                return True
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+
+    def status(self, name: str | PurePath = ".") -> os.stat_result:
+        """Return the status of a file or directory."""
+        with self._path_of(name) as fd:
+            return os.fstat(fd)
 
     def stat(self, name: str | PurePath) -> os.stat_result | None:
         """Return the status of a file; None if there is no such file inside the directory."""
         try:
-            with self._path_of(name) as fd:
-                return os.fstat(fd)
+            return self.status(name)
         except OSError:
             return None
 
@@ -102,6 +151,11 @@ class UntrustedDirectory:
         """Return whether a regular file has this name."""
         found = self.stat(name)
         return found is not None and stat.S_ISREG(found.st_mode)
+
+    def is_directory(self, name: str | PurePath) -> bool:
+        """Return whether a directory has this name."""
+        found = self.stat(name)
+        return found is not None and stat.S_ISDIR(found.st_mode)
 
     def names(self, name: str | PurePath = ".") -> tuple[str, ...]:
         """Return the sorted names of everything in a directory; () if it does not exist."""
@@ -114,8 +168,58 @@ class UntrustedDirectory:
         finally:
             os.close(fd)
 
-    def write_bytes(self, name: str | PurePath, data: bytes, mode: int = 0o644) -> None:
-        """Make a new file. Raises FileExistsError if anything, even a broken link, has this name."""
+    def files(self) -> Iterator[str]:
+        """Yield the names of all regular files at any depth. No link is followed."""
+        directories = [""]
+        while directories:
+            directory = directories.pop()
+            fd = self.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                for entry in os.scandir(fd):
+                    name = f"{directory}/{entry.name}" if directory else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        directories.append(name)
+                    elif entry.is_file(follow_symlinks=False):
+                        yield name
+            finally:
+                os.close(fd)
+
+    def replace_file(self, name: str | PurePath, data: bytes, mode: int = 0o644) -> None:
+        """Write a whole file to disk, replacing atomically whatever has its name, but not the target of a
+        link. The temporary file of a failed attempt is removed."""
+        name = PurePath(name)
+        temporary = f".{name.name}.{os.getpid()}.tmp"
+        parent = self.open(name.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with contextlib.suppress(FileNotFoundError):  # left by a killed process, or planted
+                os.unlink(temporary, dir_fd=parent)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            try:
+                with os.fdopen(os.open(temporary, flags, mode, dir_fd=parent), "wb", 0) as file:
+                    write_all(file.fileno(), data)
+                    os.fsync(file.fileno())
+                os.rename(temporary, name.name, src_dir_fd=parent, dst_dir_fd=parent)
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=parent)
+                raise
+            os.fsync(parent)  # so that the name survives a power cut
+        finally:
+            os.close(parent)
+
+    def link(self, name: str, new: str) -> None:
+        """Give a file a second name in the same directory. Raises FileExistsError if anything has that
+        name."""
+        with self._path_of(".") as directory:
+            os.link(name, new, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+
+    def write_bytes(
+        self, name: str | PurePath, data: bytes, mode: int = 0o644, *, sync: bool = False
+    ) -> None:
+        """Make a new file. Raises FileExistsError if anything, even a broken link, has this name.
+
+        sync: return only when the file is on disk.
+        """
         name = PurePath(name)
         with self._path_of(name.parent) as parent:
             fd = os.open(
@@ -127,6 +231,9 @@ class UntrustedDirectory:
         with os.fdopen(fd, "wb") as file:
             os.fchmod(fd, mode)
             file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(fd)
 
     def unlink(self, name: str | PurePath) -> None:
         """Remove a file, or a link but not its target. Harmless if it does not exist."""
@@ -142,6 +249,50 @@ class UntrustedDirectory:
             yield fd
         finally:
             os.close(fd)
+
+
+def read_named(path: Path, limit: int = LIMIT) -> bytes:
+    """Return the contents of a regular file of at most `limit` bytes that the user has named. Links in its
+    path are followed, also out of the directory.
+
+    Raises OSError, like the methods of UntrustedDirectory.
+    """
+    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        with _open_regular(fd, path) as file:
+            return _read_all(file, path, limit)
+    finally:
+        os.close(fd)
+
+
+def _open_regular(fd: int, path: Path, buffering: int = 1 << 16) -> BufferedReader:
+    """Open the regular file of an O_PATH descriptor for reading."""
+    _require_regular(fd, path)
+    try:
+        opened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as e:
+        raise OSError(e.errno, e.strerror, str(path)) from None
+    return BufferedReader(FileIO(opened), buffering)
+
+
+def _read_all(file: BufferedReader, path: Path, limit: int) -> bytes:
+    data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"has more than {limit} bytes", str(path))
+    return data
+
+
+def _require_regular(fd: int, path: Path) -> None:
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all data to a file descriptor. After a short write, which happens when a disk becomes full, the
+    rest is written, so that the error itself occurs (OSError)."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
 
 
 def _open_beneath(root: int, name: str, flags: int, mode: int, resolve: int) -> int:

@@ -240,7 +240,7 @@ class _Places:
             self.paths.append(paths)
 
     def worker(self) -> list[str]:
-        argv = [sys.executable, "-m", "nearmetal.network.worker"]
+        argv = [sys.executable, "-P", "-m", "nearmetal.network.worker"]
         if self._holder is None:
             return [*argv, str(os.getpid())]
         return self._holder.command(argv, pid=next(iter(self._pids.values())))

@@ -15,7 +15,7 @@ from ..host.cpio import Member
 SECONDS = 60.0
 """Time limit of one command."""
 _MAKE = """
-umask 022
+umask 077
 [ -e "$1" ] || [ -L "$1" ] || mkdir "$1" 2>/dev/null
 own=$(find "$1" -prune -type d -user "$(id -u)" ! -perm -0020 ! -perm -0002) || exit 2
 [ "$own" = "$1" ] || exit 77

@@ -153,7 +153,7 @@ def _measured(
     for e in emulated.values():
         first, second, *_ = e.nodes.values()
         pairs.append({"from": first, "to": second, "address": e.addresses[1]})
-    argv = [sys.executable, "-m", "nearmetal.network.link_probe"]
+    argv = [sys.executable, "-P", "-m", "nearmetal.network.link_probe"]
     done = host.run(
         argv if holder is None else holder.command(argv),
         timeout=PROBE_TIMEOUT,

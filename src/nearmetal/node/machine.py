@@ -16,7 +16,7 @@ from ..host.runtime import cache_directory
 from ..images import ImageStore
 from ..launchers import InstalledMpi, find_mpi
 from ..model.study import Mpi
-from ..workloads.build import BuiltTools, build_tools, stored_tools
+from ..workloads.build import BuiltTools, StoredTools, build_tools, stored_tools
 from .progress import Progress
 
 RDMA = Path("/sys/class/infiniband")
@@ -83,7 +83,7 @@ are no nodes of the batch system."""
 
 
 def prepare_machine(
-    host: Host, progress: Progress, mpi: Mpi | None = None, stored: Path | None = None
+    host: Host, progress: Progress, mpi: Mpi | None = None, stored: StoredTools | None = None
 ) -> Machine:
     """Find the MPI and compile the tools for it (cached by digest).
 

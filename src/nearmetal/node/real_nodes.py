@@ -322,7 +322,7 @@ def _opened(
         argv = [machine.tools / "nm-box", "multiplex", "--listen", str(socket), "--report-fd", str(REPORT_FD)]
         known = {key: os.environ[key] for key in OF_SSH if key in os.environ}
         launched = local.launch(
-            [*argv, "--", *there.words([str(agent), "serve"])],
+            [*argv, "--", *there.words([str(agent), "serve", label])],
             expect={"listening"},
             timeout=START_TIMEOUT,
             env={**known, processes.LABEL_VARIABLE: label},

@@ -10,7 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..host import Host
-from ..host.lock import SHARED, RunInfo, birth_in, busy, living_runs, lock_in, parse_runs
+from ..host.lock import (
+    LIMIT,
+    SHARED,
+    RunInfo,
+    birth_in,
+    busy,
+    clean_command,
+    living_runs,
+    lock_in,
+    parse_runs,
+)
+from ..host.run_mark import process_name
 
 SECONDS = 60.0
 """Time limit of one command."""
@@ -41,16 +52,19 @@ def entered(there: Host, name: str, agent: Path, stat: str, label: str, *, force
     try:
         if not force:
             for other in parse_runs(done.stdout):
-                if other.run != label and _lives(there, other):
-                    raise busy(other, name)
+                if other.run != label and _lives(there, other, marked=True):
+                    raise busy(other, name, None)
         yield
     finally:
         there.run([str(agent), "drop-line", path, own.line], timeout=SECONDS)
 
 
 def living_there(there: Host) -> frozenset[str]:
-    """Return the labels of the runs that the lock file of a machine names and that are alive."""
-    done = there.run(["cat", str(lock_in(everyone=_everyone(there)))], timeout=SECONDS)
+    """Return the labels of the runs that the lock file of a machine names and that may be alive."""
+    path = lock_in(everyone=_everyone(there))
+    # Any user may have put anything in its place.
+    argv = ["dd", f"if={path}", "iflag=nonblock,nofollow", f"bs={LIMIT}", "count=1", "status=none"]
+    done = there.run(argv, timeout=SECONDS)
     return frozenset(run.run for run in parse_runs(done.stdout) if _lives(there, run))
 
 
@@ -60,12 +74,17 @@ def _everyone(there: Host) -> bool:
     return bool(there.run(argv, timeout=SECONDS).stdout.strip())
 
 
-def _lives(there: Host, run: RunInfo) -> bool:
-    done = there.run(["cat", f"/proc/{run.pid}/stat"], timeout=SECONDS)
-    return done.ok and birth_in(done.stdout) == run.born
+def _lives(there: Host, run: RunInfo, *, marked: bool = False) -> bool:
+    """Return whether the process of a run lives on a machine.
+
+    marked: whether it must also bear the run's mark, without which any user may have named it.
+    """
+    stat = there.run(["cat", f"/proc/{run.pid}/stat"], timeout=SECONDS)
+    name = f" ({process_name(run.run)}) "
+    return stat.ok and birth_in(stat.stdout) == run.born and (not marked or name in stat.stdout)
 
 
 def _command(label: str) -> str:
     """Return the command line of a run on this machine, and the name of this machine."""
     command = next((run.command for run in living_runs() if run.run == label), label)
-    return f"on {os.uname().nodename}: {command}"
+    return clean_command(f"on {os.uname().nodename}: {command}")

@@ -80,7 +80,7 @@ def server_config(keys: SshKeys, address: str, environment: Mapping[str, str]) -
         "PermitRootLogin": "prohibit-password",
         "PasswordAuthentication": "no",
         "KbdInteractiveAuthentication": "no",
-        "StrictModes": "no",  # The keys are in a directory that every user may list.
+        "StrictModes": "no",  # A parent of the directory may be one that every user may change, such as /tmp.
         "UsePAM": "no",
         "UseDNS": "no",
         "PidFile": "none",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,14 +23,17 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RecordsError
+from ..host.untrusted import LIMIT, UntrustedDirectory
 from ..model.record import Claim
-from .disk import failure, is_there, write_file
+from .disk import failure, is_there
+from .json_files import names_in
 
 CLAIMS, COORDINATOR, PRESENT = "claims", "coordinator", "present"
 """Directories in a results directory. CLAIMS: claims to blocks. COORDINATOR: claims to coordinate the run, as
 block 0. PRESENT: one claim of each worker that runs, as block 0."""
 LEASE = 60.0
 """Seconds after its last renewal for which a claim is valid. NFS clients may cache file times for as long."""
+_CLAIM = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.json")
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 """Errors of link(2) on file systems without hard links."""
 _UNWRITTEN: Mapping[str, Any] = {"run": "", "host": "", "lease": LEASE, "state": "held"}
@@ -88,15 +92,16 @@ class Claims:
         lease: seconds for which a claim is valid after its last renewal.
         host: name of the worker's node; '' for the host name of this machine.
         """
-        self.place, self._run, self._lease = place, run, lease
+        self.place, self._files = place, UntrustedDirectory.part(place)
+        self._run, self._lease = run, lease
         self._host = host or os.uname().nodename
         self.place.mkdir(exist_ok=True)
-        self._clock = self.place / f".clock-{run}.tmp"
+        self._clock = f".clock-{run}.tmp"
 
     def now(self) -> float:
         """Return the present time of the file server, in Unix seconds."""
-        self._clock.touch()
-        return self._clock.stat().st_mtime
+        self._touch(self._clock)
+        return self._files.status(self._clock).st_mtime
 
     def find(self, block: int, attempt: int, now: float | None = None) -> StoredClaim | None:
         """Return the claim to an attempt at a block, or None if nobody has claimed it.
@@ -146,33 +151,51 @@ class Claims:
         return next(claim for number in count(1) if (claim := self.take(0, number)) is not None)
 
     def _make(self, claim: Claim, state: ClaimState) -> bool:
-        aside = self.place / f".{claim.block}.{claim.attempt}.{self._run}.tmp"
-        target, content = self._file(claim.block, claim.attempt), self._content(state)
+        aside = f".{claim.block}.{claim.attempt}.{self._run}.tmp"
+        target, content = _name(claim.block, claim.attempt), self._content(state)
         try:
             try:
-                write_file(aside, content)
-                os.link(aside, target)
+                self._files.replace_file(aside, content)
+                self._files.link(aside, target)
             except FileExistsError:
                 pass  # also if NFS repeated a request that had succeeded
             except OSError as e:
                 if e.errno in _NO_LINKS:
                     self._create(target, content)
                 # NFS may have made the link although its answer was lost. The number of links tells.
-                elif not aside.exists() or _links(aside) < 2:
+                elif not self._files.exists(aside) or self._links(aside) < 2:
                     raise
             finally:
-                aside.unlink(missing_ok=True)
-            return _run_in(target) == self._run
+                self._files.unlink(aside)
+            return self._run_in(target) == self._run
         except OSError as e:
             raise failure(e, self.place.parent, kept="the records are whole") from e
 
-    @staticmethod
-    def _create(target: Path, content: bytes) -> None:
+    def _create(self, name: str, content: bytes) -> None:
         """Create a file with this content unless it exists, on a file system without hard links."""
-        with suppress(FileExistsError), target.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            self._files.write_bytes(name, content, sync=True)
+
+    def _touch(self, name: str) -> None:
+        """Set the modification time of a file to the present time of the file server."""
+        fd = self._files.open_to_append(name)
+        try:
+            os.utime(fd)
+        finally:
+            os.close(fd)
+
+    def _links(self, name: str) -> int:
+        """Return the number of links of a file. Opening the file makes an NFS client ask its server instead
+        of its cache."""
+        with self._files.open_file(name) as file:
+            return os.fstat(file.fileno()).st_nlink
+
+    def _run_in(self, name: str) -> str | None:
+        """Return the label of the worker that holds a claim; None if the file is not completely written
+        yet."""
+        with suppress(ValueError, KeyError, TypeError):
+            return str(json.loads(self._files.read_bytes(name))["run"])
+        return None
 
     @contextmanager
     def holding(self, claim: Claim) -> Iterator[None]:
@@ -181,12 +204,12 @@ class Claims:
 
         Raises RecordsError or DiskFullError if the state DONE cannot be written.
         """
-        ended = threading.Event()
+        ended, name = threading.Event(), _name(claim.block, claim.attempt)
 
         def renew() -> None:
             while not ended.wait(self._lease / RENEWALS):
                 with suppress(OSError):  # if the server does not answer, the lease may end; the block goes on
-                    os.utime(self._file(claim.block, claim.attempt))
+                    self._touch(name)
 
         renewal = threading.Thread(target=renew, daemon=True)
         renewal.start()
@@ -198,42 +221,29 @@ class Claims:
             ended.set()
             renewal.join()
             try:
-                write_file(self._file(claim.block, claim.attempt), self._content(state))
+                self._files.replace_file(name, self._content(state))
             except OSError as e:
                 if state is ClaimState.DONE:  # else the error of the body is the one to show
                     raise failure(e, self.place.parent, kept="the records are whole") from e
 
     def close(self) -> None:
         """Remove the file whose time stamps give this worker the clock of the file server."""
-        self._clock.unlink(missing_ok=True)
+        self._files.unlink(self._clock)
 
     def _content(self, state: ClaimState) -> bytes:
         data = {"run": self._run, "host": self._host, "lease": self._lease, "state": state.value}
         return json.dumps(data).encode() + b"\n"
 
-    def _file(self, block: int, attempt: int) -> Path:
-        return self.place / f"{block}.{attempt}.json"
+
+def _name(block: int, attempt: int) -> str:
+    return f"{block}.{attempt}.json"
 
 
-def _content_of(path: Path) -> tuple[bytes, float]:
+def _content_of(files: UntrustedDirectory, name: str) -> tuple[bytes, float]:
     """Return the content of a file and its modification time. Opening the file makes an NFS client ask its
     server instead of its cache."""
-    with path.open("rb") as file:
-        return file.read(), os.fstat(file.fileno()).st_mtime
-
-
-def _links(path: Path) -> int:
-    """Return the number of links of a file. Opening the file makes an NFS client ask its server instead of
-    its cache."""
-    with path.open("rb") as file:
-        return os.fstat(file.fileno()).st_nlink
-
-
-def _run_in(file: Path) -> str | None:
-    """Return the label of the worker that holds a claim; None if the file is not completely written yet."""
-    with suppress(ValueError, KeyError):
-        return str(json.loads(file.read_bytes())["run"])
-    return None
+    with files.open_file(name) as file:
+        return file.read(LIMIT), os.fstat(file.fileno()).st_mtime
 
 
 def claimed_attempts(place: Path) -> dict[int, int]:
@@ -242,8 +252,10 @@ def claimed_attempts(place: Path) -> dict[int, int]:
     place: the directory of the claims.
     """
     last: dict[int, int] = {}
-    for file in place.glob("[0-9]*.json"):
-        block, attempt = (int(part) for part in file.name.split(".")[:2])
+    for found in map(_CLAIM.fullmatch, names_in(UntrustedDirectory.part(place), ".json")):
+        if found is None:
+            continue
+        block, attempt = int(found[1]), int(found[2])
         last[block] = max(last.get(block, 0), attempt)
     return last
 
@@ -254,14 +266,14 @@ def read_claim(place: Path, block: int, attempt: int, now: Callable[[], float]) 
     place: the directory of the claims.
     now: returns the present time of the file server; called after the claim was read.
     """
-    path = place / f"{block}.{attempt}.json"
+    files, name = UntrustedDirectory.part(place), _name(block, attempt)
     try:
         try:
-            content, renewed = _content_of(path)
+            content, renewed = _content_of(files, name)
         except FileNotFoundError:
-            if not is_there(path):
+            if not is_there(files, name):
                 return None
-            content, renewed = _content_of(path)
+            content, renewed = _content_of(files, name)
         data = json.loads(content) if content else _UNWRITTEN
         return StoredClaim(
             claim=Claim(block, attempt, str(data["run"])),
@@ -270,8 +282,10 @@ def read_claim(place: Path, block: int, attempt: int, now: Callable[[], float]) 
             state=ClaimState(data["state"]),
             age=max(0.0, now() - renewed),
         )
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        raise RecordsError(f"corrupt claim: {e}", where=str(path)) from e
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
+        raise RecordsError(
+            f"corrupt claim: {e}", where=str(files.path_to(name)), remedy="take it from a copy"
+        ) from e
 
 
 def joined(place: Path, now: float) -> list[StoredClaim]:

@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RecordsError
+from ..host.untrusted import UntrustedDirectory
 from ..model.plan import GROWING, GrowingLooks, Schedule, Work
 from ..model.record import JsonValue, TrialRecord
 from ..model.roof import MeasuredRoof, RoofRequest, best_of, read_roofs, roof_record
 from .codec import to_line
 from .disk import failure, is_there, resume_line, store_file, sync_directory, write_file
-from .json_files import json_bytes, json_object, new_directory, read_bytes, safe_name
+from .json_files import json_bytes, json_object, names_in, new_directory, safe_name, text_in
 from .manifest import CRATE, SUMS, Verification, verify_sums, write_crate, write_sums
 from .node_files import LEFT_OUT, NodeFiles
 from .plan_file import PlanMeta, plan_form, read_plan
-from .reading import Trials, read_trials
+from .reading import ENDING, Trials, read_trials
 from .writer import TrialWriter
 
 STUDY, PLAN, PROVENANCE, REHEARSAL = "study.yaml", "plan.json", "provenance.json", "rehearsal.jsonl"
@@ -39,11 +40,27 @@ def report_paths(directory: Path) -> list[Path]:
     return [directory / f"report.{ending}" for ending in ("html", "md", "tex", "csv")]
 
 
+def directories_with(file: str, parent: Path) -> list[Path]:
+    """Return the sorted paths of the directories directly below parent that contain a file of this name. A
+    link to a directory counts only if it leads to a place below parent.
+
+    Raises RecordsError if parent cannot be read.
+    """
+    files = UntrustedDirectory(parent)
+    names = names_in(files, "") if parent.is_dir() else []
+    return [parent / n for n in names if files.is_directory(n) and files.exists(f"{n}/{file}")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ResultsDirectory:
     """An existing results directory. A run writes the plan to it before the first trial (freeze())."""
 
     path: Path
+
+    @property
+    def files(self) -> UntrustedDirectory:
+        """The files of the directory, which may come from somebody else."""
+        return UntrustedDirectory(self.path)
 
     @classmethod
     def create(cls, parent: Path, study_name: str, *, study_yaml: str) -> ResultsDirectory:
@@ -88,7 +105,7 @@ class ResultsDirectory:
 
         Raises RecordsError if path is not a results directory.
         """
-        if not (path / STUDY).is_file():
+        if not UntrustedDirectory(path).exists(STUDY):
             raise RecordsError(
                 f"not a results directory: no {STUDY} in it",
                 where=str(path),
@@ -135,7 +152,7 @@ class ResultsDirectory:
         files[PLAN] = json_bytes(plan_form(plan))  # written last, so that a plan always has its provenance
         for file, data in files.items():
             if data:
-                store_file(self.path / file, data, self.path, kept="no trial had begun")
+                store_file(self.files, file, data, kept="no trial had begun")
         return plan
 
     def close_looks(self, block: int) -> PlanMeta:
@@ -165,26 +182,25 @@ class ResultsDirectory:
         return self._rewrite(replace(plan, missing=tuple(sorted((*plan.missing, block)))))
 
     def _rewrite(self, plan: PlanMeta) -> PlanMeta:
-        store_file(self.path / PLAN, json_bytes(plan_form(plan)), self.path)
+        store_file(self.files, PLAN, json_bytes(plan_form(plan)))
         return plan
 
     @property
     def frozen(self) -> bool:
-        return is_there(self.path / PLAN)
+        return is_there(self.files, PLAN)
 
     def plan(self) -> PlanMeta:
         """Return the plan in plan.json.
 
         Raises RecordsError if there is no plan, if its schema is unknown, or if it is corrupt.
         """
-        file = self.path / PLAN
         if not self.frozen:
             raise RecordsError(
                 "this run ended before its first round: there is no plan and nothing was measured",
                 where=str(self.path),
                 remedy=f"start it again: nearmetal run {shlex.quote(str(self.path / STUDY))}",
             )
-        return read_plan(file)
+        return read_plan(self.files, PLAN)
 
     @property
     def name(self) -> str:
@@ -196,14 +212,7 @@ class ResultsDirectory:
 
         Raises RecordsError if it cannot be read or is not UTF-8.
         """
-        try:
-            return read_bytes(self.path / STUDY).decode()
-        except UnicodeDecodeError as e:
-            raise RecordsError(
-                f"corrupt: not UTF-8 ({e.reason} at byte {e.start})",
-                where=str(self.path / STUDY),
-                remedy="take it from a copy",
-            ) from e
+        return text_in(self.files, STUDY)
 
     @property
     def provenance(self) -> dict[str, JsonValue]:
@@ -211,7 +220,7 @@ class ResultsDirectory:
 
         Raises RecordsError.
         """
-        return json_object(self.path / PROVENANCE)
+        return json_object(self.files, PROVENANCE)
 
     @property
     def node_files(self) -> NodeFiles:
@@ -231,27 +240,26 @@ class ResultsDirectory:
 
         Raises DiskFullError and RecordsError.
         """
-        store_file(self.path / ROOFS, json_bytes({"roofs": [roof_record(r) for r in roofs]}), self.path)
+        store_file(self.files, ROOFS, json_bytes({"roofs": [roof_record(r) for r in roofs]}))
 
     def want_roofs(self, wanted: Iterable[RoofRequest]) -> None:
         """Write the upper bounds that workers must measure. Must be called before the first order.
 
         Raises DiskFullError and RecordsError.
         """
-        data = json_bytes({"wanted": [vars(roof) for roof in wanted]})
-        store_file(self.path / WANTED_ROOFS, data, self.path)
+        store_file(self.files, WANTED_ROOFS, json_bytes({"wanted": [vars(roof) for roof in wanted]}))
 
     def wanted_roofs(self) -> tuple[RoofRequest, ...]:
         """Return the upper bounds that want_roofs() requested; () if it was not called.
 
         Raises RecordsError.
         """
-        file = self.path / WANTED_ROOFS
-        found = json_object(file).get("wanted", []) if file.exists() else []
+        there = self.files.exists(WANTED_ROOFS)
+        found = json_object(self.files, WANTED_ROOFS).get("wanted", []) if there else []
         try:
             return tuple(RoofRequest(**item) for item in found)
         except TypeError as e:
-            raise RecordsError(f"corrupt: {e}", where=str(file)) from e
+            raise RecordsError(f"corrupt: {e}", where=str(self.path / WANTED_ROOFS)) from e
 
     def roofs(self) -> tuple[MeasuredRoof, ...]:
         """Return the measured upper bounds: those of write_roofs(). Without these, each is the best value in
@@ -260,11 +268,11 @@ class ResultsDirectory:
 
         Raises RecordsError.
         """
-        file = self.path / ROOFS
-        own = () if file.exists() else [read_roofs(node.get("roofs")) for node in self.nodes().values()]
+        there = self.files.exists(ROOFS)
+        own = () if there else [read_roofs(node.get("roofs")) for node in self.nodes().values()]
         if any(own):
             return best_of(roof for roofs in own for roof in roofs)
-        return read_roofs((json_object(file) if file.exists() else self.provenance).get("roofs"))
+        return read_roofs((json_object(self.files, ROOFS) if there else self.provenance).get("roofs"))
 
     def writer(self, name: str = "local") -> TrialWriter:
         """Return the writer of trials/<name>.jsonl. Every process that runs blocks has its own name.
@@ -286,30 +294,33 @@ class ResultsDirectory:
             )
         return TrialWriter(self.path / TRIALS / f"{name}.jsonl", directory=self.path)
 
-    def _trial_files(self) -> list[Path]:
-        return sorted((self.path / TRIALS).glob("*.jsonl"))
-
     def trials_bytes(self) -> int:
-        """Return the size in bytes of the records of all writers."""
-        return sum(file.stat().st_size for file in self._trial_files())
+        """Return the size in bytes of the records of all writers.
+
+        Raises RecordsError.
+        """
+        trials = self.files.below(TRIALS)
+        found = (trials.stat(name) for name in names_in(trials, ENDING))
+        return sum(status.st_size for status in found if status is not None)
 
     def trials(self) -> Trials:
         """Return the records of all writers. Each record is read from its file whenever it is accessed.
 
         Raises RecordsError; see read_trials().
         """
-        return read_trials(self._trial_files())
+        trials = self.files.below(TRIALS)
+        return read_trials(trials, names_in(trials, ENDING))
 
     def rehearsal(self) -> tuple[TrialRecord, ...]:
         """Return the records of the rehearsal, ordered by (position, attempt). No analysis uses them.
 
         Raises RecordsError.
         """
-        return tuple(read_trials(p for p in [self.path / REHEARSAL] if p.exists()))
+        return tuple(read_trials(self.files, [REHEARSAL] if self.files.exists(REHEARSAL) else []))
 
     @property
     def closed(self) -> bool:
-        return is_there(self.path / SUMS)
+        return is_there(self.files, SUMS)
 
     def close(self) -> None:
         """Write ro-crate-metadata.json, and the checksums of all files to SHA256SUMS.
@@ -320,19 +331,19 @@ class ResultsDirectory:
         """
         plan = self.plan()
         try:
-            write_crate(self.path, study=plan.study, created=plan.created)
-            write_sums(self.path)
+            write_crate(self.files, study=plan.study, created=plan.created)
+            write_sums(self.files)
         except OSError as e:
             raise failure(e, self.path, kept="the records are whole") from e
 
     def reopen(self) -> None:
         """Remove the checksums, so that a resumed run may append. Harmless if the directory is not closed."""
         for name in (SUMS, CRATE):
-            (self.path / name).unlink(missing_ok=True)
+            self.files.unlink(name)
 
     def verify(self) -> Verification:
         """Compare every file with its checksum in SHA256SUMS.
 
         Raises RecordsError if the directory is not closed, or if a line is not a checksum.
         """
-        return verify_sums(self.path)
+        return verify_sums(self.files)

@@ -6,9 +6,10 @@ import errno
 import os
 import shlex
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from ..errors import DiskFullError, RecordsError
+from ..host.untrusted import UntrustedDirectory
 
 _FULL = {
     errno.ENOSPC: "no space left on the device",
@@ -54,73 +55,75 @@ def failure(error: OSError, where: Path, *, kept: str, remedy: str = "") -> Reco
     return RecordsError(f"cannot write: {error.strerror or error}", where=str(where), remedy=remedy)
 
 
-def write_all(fd: int, data: bytes) -> None:
-    """Write all data to a file descriptor. After a short write, which happens when a disk becomes full, the
-    rest is written, so that the error itself occurs (OSError)."""
-    left = memoryview(data)
-    while left:
-        left = left[os.write(fd, left) :]
+def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Write a whole file to disk, replacing an existing one atomically. A link at its path is replaced too.
 
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write a whole file to disk, replacing an existing one atomically.
+    mode: permissions of the file.
 
     Raises OSError. The temporary file of a failed attempt is removed.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    UntrustedDirectory(path.parent).replace_file(path.name, data, mode)
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write a file that the user has named, such as a pipe or an existing file. A link is refused, because
+    somebody else may have planted it in a results directory.
+
+    Raises OSError.
+    """
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
-            write_all(fd, data)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(path, flags, 0o666)  # trusted: the user has named it
+    except OSError as e:
+        if e.errno == errno.ELOOP and path.is_symlink():
+            raise OSError(e.errno, "is a symbolic link; name its target") from e
         raise
-    sync_directory(path.parent)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
 
 
-def is_there(path: Path) -> bool:
-    """Return whether a file exists, even if another NFS client has just created or removed it.
+def is_there(directory: UntrustedDirectory, name: str) -> bool:
+    """Return whether a file exists, even if another NFS client has just created or removed it. True also for
+    a file that cannot be read.
 
     An NFS client caches for up to a minute whether a name exists. Opening the directory makes it ask its
     server.
     """
     with suppress(OSError):
-        os.close(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-    return path.exists()
+        os.close(directory.open(PurePath(name).parent, os.O_RDONLY | os.O_DIRECTORY))
+    return directory.exists(name)
 
 
-def require_owner(file: Path, directory: Path, why: str = "it says what is executed") -> None:
+def require_owner(directory: UntrustedDirectory, name: str, why: str = "it says what is executed") -> None:
     """Check that a file of a shared results directory belongs to this user or to the owner of the directory.
     Without this check, anybody who may write into the directory could have commands executed or forge
     results.
 
     why: why the owner matters, as the end of the error message.
 
-    Raises RecordsError if the file belongs to another user, and FileNotFoundError.
+    Raises RecordsError if the file belongs to another user, and OSError if it cannot be reached.
     """
-    owner = file.stat().st_uid
-    if owner not in (os.geteuid(), directory.stat().st_uid):
+    owner = directory.status(name).st_uid
+    if owner not in (os.geteuid(), directory.path.stat().st_uid):
         raise RecordsError(
             f"belongs to another user (number {owner}), and {why}",
-            where=str(file),
+            where=str(directory.path_to(name)),
             remedy="remove it, and keep other users from writing into the results directory",
         )
 
 
 def sync_directory(path: Path) -> None:
     """Flush a directory to disk, so that its new and changed names survive a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # trusted: nothing is read from it
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
 
 
-def store_file(path: Path, data: bytes, directory: Path, *, kept: str = "the records are whole") -> None:
+def store_file(
+    directory: UntrustedDirectory, name: str, data: bytes, *, kept: str = "the records are whole"
+) -> None:
     """Write a file of a results directory, as write_file() does.
 
     kept: data that are safe on the disk, as text for the error message.
@@ -128,6 +131,6 @@ def store_file(path: Path, data: bytes, directory: Path, *, kept: str = "the rec
     Raises DiskFullError and RecordsError.
     """
     try:
-        write_file(path, data)
+        directory.replace_file(name, data)
     except OSError as e:
-        raise failure(e, directory, kept=kept) from e
+        raise failure(e, directory.path, kept=kept) from e

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RecordsError
+from ..host.untrusted import UntrustedDirectory
 from ..model.record import JsonValue
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
@@ -51,12 +52,41 @@ def to_json(value: object) -> JsonValue:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def read_bytes(file: Path) -> bytes:
+def read_bytes(directory: UntrustedDirectory, name: str) -> bytes:
     """Read a whole file. Raises RecordsError."""
     try:
-        return file.read_bytes()
+        return directory.read_bytes(name)
     except OSError as e:
-        raise RecordsError(f"cannot be read: {e.strerror}", where=str(file)) from e
+        raise unreadable(e, directory.path_to(name)) from e
+
+
+def text_in(directory: UntrustedDirectory, name: str) -> str:
+    """Return the text of a file. Raises RecordsError if it cannot be read or is not UTF-8."""
+    try:
+        return read_bytes(directory, name).decode()
+    except UnicodeDecodeError as e:
+        raise RecordsError(
+            f"corrupt: not UTF-8 ({e.reason} at byte {e.start})",
+            where=str(directory.path_to(name)),
+            remedy="take it from a copy",
+        ) from e
+
+
+def names_in(directory: UntrustedDirectory, ending: str) -> list[str]:
+    """Return the sorted names in a directory with this ending. Raises RecordsError."""
+    try:
+        return [name for name in directory.names() if name.endswith(ending)]
+    except OSError as e:
+        raise unreadable(e, directory.path_to("")) from e
+
+
+def unreadable(error: OSError, file: Path) -> RecordsError:
+    """Return the error to raise for a file that cannot be read or is refused."""
+    return RecordsError(
+        f"cannot be read: {error.strerror or error}",
+        where=str(file),
+        remedy="put a regular file that you may read in its place, for example from a copy of the directory",
+    )
 
 
 def require_schema(data: Mapping[str, Any], what: str, known: int, file: Path) -> None:
@@ -76,17 +106,18 @@ def require_schema(data: Mapping[str, Any], what: str, known: int, file: Path) -
         )
 
 
-def json_object(file: Path) -> dict[str, Any]:
+def json_object(directory: UntrustedDirectory, name: str) -> dict[str, Any]:
     """Return the JSON object in a file.
 
     Raises RecordsError if the file cannot be read or does not contain one JSON object.
     """
+    where = str(directory.path_to(name))
     try:
-        data = json.loads(read_bytes(file))
-    except ValueError as e:
-        raise RecordsError(f"corrupt: {e}", where=str(file), remedy="take it from a copy") from e
+        data = json.loads(read_bytes(directory, name))
+    except (ValueError, RecursionError) as e:
+        raise RecordsError(f"corrupt: {e}", where=where, remedy="take it from a copy") from e
     if type(data) is not dict:
-        raise RecordsError("corrupt: not an object", where=str(file), remedy="take it from a copy")
+        raise RecordsError("corrupt: not an object", where=where, remedy="take it from a copy")
     return data
 
 

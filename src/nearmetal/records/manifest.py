@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from urllib.parse import quote
 
 from ..errors import RecordsError
-from .disk import resume_line, write_file
+from ..host.untrusted import UntrustedDirectory
+from .disk import resume_line
 
 SUMS, CRATE = "SHA256SUMS", "ro-crate-metadata.json"
 _MARK = "\\"
+MOST_BYTES = 64 << 30
+"""Largest size of all files whose checksums are computed."""
 
 _FORMATS = {
     ".csv": "text/csv",
@@ -53,20 +58,21 @@ class Verification:
         return not self.changed and not self.missing
 
 
-def files_below(directory: Path) -> list[str]:
+def files_below(directory: UntrustedDirectory) -> list[str]:
     """Return the relative paths of all regular files, sorted. Temporary files left by an ended process are
     left out."""
     return sorted(
-        p.relative_to(directory).as_posix()
-        for p in directory.rglob("*")
-        if p.is_file() and not p.is_symlink() and not (p.name.startswith(".") and p.name.endswith(".tmp"))
+        name
+        for name in directory.files()
+        if not (PurePath(name).name.startswith(".") and name.endswith(".tmp"))
     )
 
 
-def write_sums(directory: Path) -> None:
+def write_sums(directory: UntrustedDirectory) -> None:
     """Write SHA256SUMS in the format of sha256sum(1), so that `sha256sum -c SHA256SUMS` can check it too."""
-    lines = [_line(_digest(directory / name), name) for name in files_below(directory) if name != SUMS]
-    write_file(directory / SUMS, os.fsencode("".join(lines)))
+    digests = _digests(directory, (name for name in files_below(directory) if name != SUMS))
+    lines = (_line(digest, name) for name, digest in digests.items())
+    directory.replace_file(SUMS, os.fsencode("".join(lines)))
 
 
 def _line(digest: str, name: str) -> str:
@@ -80,36 +86,54 @@ def _unescaped(name: str) -> str:
     return re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], name)
 
 
-def verify_sums(directory: Path) -> Verification:
+def verify_sums(directory: UntrustedDirectory) -> Verification:
     """Check all files.
 
     Raises RecordsError if there is no SHA256SUMS, or if one of its lines is not a checksum.
     """
-    file = directory / SUMS
     try:
-        # Not splitlines(), which also splits at other characters that a name may contain.
-        lines = os.fsdecode(file.read_bytes()).removesuffix("\n").split("\n")
+        sums = _read_sums(directory)
+        there = set(files_below(directory)) - {SUMS}
+        digests = _digests(directory, (name for name in sums if name in there))
+    except FileNotFoundError as e:
+        raise RecordsError(
+            f"not closed: no {SUMS}",
+            where=str(directory.path),
+            remedy=f"{resume_line(directory.path)} ends the run",
+        ) from e
     except OSError as e:
         raise RecordsError(
-            f"not closed: no {SUMS}", where=str(directory), remedy=f"{resume_line(directory)} ends the run"
+            f"cannot be checked: {e.strerror or e}",
+            where=e.filename or str(directory.path),
+            remedy=f"check the other files by hand: sha256sum -c {SUMS}",
         ) from e
-    sums: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        unmarked = line.removeprefix(_MARK)
-        digest, gap, name = unmarked[:64], unmarked[64:66], unmarked[66:]
-        if gap != "  " or not name:
-            raise RecordsError("not a checksum line", where=f"{file}:{number}")
-        sums[_unescaped(name) if unmarked != line else name] = digest
-    there = set(files_below(directory)) - {SUMS}
     return Verification(
         checked=len(sums),
-        changed=tuple(n for n in sums if n in there and _digest(directory / n) != sums[n]),
+        changed=tuple(name for name, digest in digests.items() if digest != sums[name]),
         missing=tuple(n for n in sums if n not in there),
         unlisted=tuple(sorted(there - sums.keys())),
     )
 
 
-def write_crate(directory: Path, *, study: str, created: float) -> None:
+def _read_sums(directory: UntrustedDirectory) -> dict[str, str]:
+    """Return the digests in SHA256SUMS by name. Raises OSError, and RecordsError for a line that is not a
+    checksum."""
+    sums: dict[str, str] = {}
+    for number, text in enumerate(directory.lines(SUMS), 1):
+        line = os.fsdecode(text).removesuffix("\n")
+        unmarked = line.removeprefix(_MARK)
+        digest, gap, name = unmarked[:64], unmarked[64:66], unmarked[66:]
+        if gap != "  " or not name:
+            raise RecordsError(
+                "not a checksum line",
+                where=f"{directory.path_to(SUMS)}:{number}",
+                remedy="take the file from a copy",
+            )
+        sums[_unescaped(name) if unmarked != line else name] = digest
+    return sums
+
+
+def write_crate(directory: UntrustedDirectory, *, study: str, created: float) -> None:
     """Write ro-crate-metadata.json: the descriptor, the root data set and one entity per file
     (https://www.researchobject.org/ro-crate/specification/1.1/).
 
@@ -120,7 +144,7 @@ def write_crate(directory: Path, *, study: str, created: float) -> None:
     root = {
         "@id": "./",
         "@type": "Dataset",
-        "name": directory.name,
+        "name": directory.path.name,
         "description": f"Raw measurements of the nearmetal study '{study}': one JSON line per trial, the"
         " study, the plan with its seed, the provenance of the machine, and what the samplers saw",
         "datePublished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -136,14 +160,14 @@ def write_crate(directory: Path, *, study: str, created: float) -> None:
     }
     entities = [_file_entity(directory, n) for n in files]
     crate = {"@context": "https://w3id.org/ro/crate/1.1/context", "@graph": [descriptor, root, *entities]}
-    write_file(directory / CRATE, json.dumps(crate, indent=1).encode() + b"\n")
+    directory.replace_file(CRATE, json.dumps(crate, indent=1).encode() + b"\n")
 
 
-def _file_entity(directory: Path, name: str) -> dict[str, str]:
-    path = directory / name
-    entity = {"@id": _address(name), "@type": "File", "name": name, "contentSize": str(path.stat().st_size)}
-    if path.suffix in _FORMATS:
-        entity["encodingFormat"] = _FORMATS[path.suffix]
+def _file_entity(directory: UntrustedDirectory, name: str) -> dict[str, str]:
+    size = directory.status(name).st_size
+    entity = {"@id": _address(name), "@type": "File", "name": name, "contentSize": str(size)}
+    if (suffix := PurePath(name).suffix) in _FORMATS:
+        entity["encodingFormat"] = _FORMATS[suffix]
     return entity
 
 
@@ -152,6 +176,14 @@ def _address(name: str) -> str:
     return quote(os.fsencode(name))
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _digests(directory: UntrustedDirectory, names: Iterable[str]) -> dict[str, str]:
+    """Return the digest of each file. Raises OSError, also if the files are too large."""
+    digests, left = {}, MOST_BYTES
+    for name in names:
+        with directory.open_file(name) as file:
+            left -= os.fstat(file.fileno()).st_size
+            if left < 0:  # a planted sparse file needs no space on the disk, but hours to read
+                what = f"has more than {MOST_BYTES >> 30} GiB with the files before it"
+                raise OSError(errno.EFBIG, what, str(directory.path_to(name)))
+            digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RecordsError
+from ..host.untrusted import UntrustedDirectory
 from ..model.record import JsonValue, TrialRecord
 from .codec import to_line
-from .disk import failure, write_file
-from .json_files import json_bytes, json_object, safe_name
+from .disk import failure
+from .json_files import json_bytes, json_object, names_in, safe_name
 
 NODES = "nodes"
 """Name of the directory of these files in a results directory."""
@@ -23,7 +24,8 @@ class NodeFiles:
     """The descriptions of the nodes of one results directory."""
 
     def __init__(self, directory: Path) -> None:
-        self.place = directory / NODES
+        self._directory = UntrustedDirectory(directory)
+        self.place = self._directory.below(NODES)
 
     def write(
         self,
@@ -46,15 +48,15 @@ class NodeFiles:
         """
         lines = b"".join(map(to_line, rehearsal))
         try:
-            self.place.mkdir(exist_ok=True)
+            self.place.path_to("").mkdir(exist_ok=True)
             if lines:
-                write_file(self.place / f"{safe_name(run)}.jsonl", lines)
-            write_file(
-                self.place / f"{safe_name(run)}.json",
+                self.place.replace_file(f"{safe_name(run)}.jsonl", lines)
+            self.place.replace_file(
+                f"{safe_name(run)}.json",
                 json_bytes({"run": run, "node": node or os.uname().nodename, **provenance}),
             )
         except OSError as e:
-            raise failure(e, self.place.parent, kept="the records are whole") from e
+            raise failure(e, self._directory.path, kept="the records are whole") from e
 
     def read(self) -> dict[str, dict[str, JsonValue]]:
         """Return all descriptions, by label of the worker. The name of the node is under 'node'. The
@@ -63,11 +65,13 @@ class NodeFiles:
         Raises RecordsError.
         """
         found = {}
-        for file in sorted(self.place.glob("*.json")):
-            data = json_object(file)
+        for name in names_in(self.place, ".json"):
+            data = json_object(self.place, name)
             if "run" not in data:
                 raise RecordsError(
-                    "corrupt: no worker is named", where=str(file), remedy="take it from a copy"
+                    "corrupt: no worker is named",
+                    where=str(self.place.path_to(name)),
+                    remedy="take it from a copy",
                 )
             found[str(data.pop("run"))] = data
         return found

@@ -35,8 +35,9 @@ def node_state(directory: ResultsDirectory, run: str) -> NodeState | None:
 
     Raises RecordsError.
     """
-    file = directory.path / NODES / f"{safe_name(run)}.json"
-    return _state(json_object(file)) if file.exists() else None
+    name = f"{safe_name(run)}.json"
+    place = directory.files.below(NODES)
+    return _state(json_object(place, name)) if place.exists(name) else None
 
 
 def drawn_machines(directory: ResultsDirectory, study: Study) -> tuple[str, ...]:

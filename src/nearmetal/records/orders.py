@@ -3,17 +3,20 @@ coordinator writes them, and workers on any machine read them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from ..errors import UsageError
+from ..host.untrusted import UntrustedDirectory
 from ..model.plan import NextBlock
 from .disk import is_there, require_owner, store_file
+from .json_files import names_in, unreadable
 
-_STOP = "stop"
+ORDERS, _STOP = "orders", "stop"
+_NUMBER = re.compile("[1-9][0-9]{0,9}")
 _decoder = msgspec.json.Decoder(NextBlock)
 
 
@@ -21,49 +24,58 @@ class Orders:
     """The orders of one results directory."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory, self._place = directory, directory / "orders"
-        self._place.mkdir(exist_ok=True)
+        self._directory = UntrustedDirectory(directory)
+        self._place = self._directory.below(ORDERS)
+        (directory / ORDERS).mkdir(exist_ok=True)
 
     def give(self, order: NextBlock) -> None:
         """Write an order. It replaces an earlier order for the same block.
 
         Raises RecordsError and DiskFullError.
         """
-        store_file(self._file(order.block.number), order_line(order), self._directory)
+        store_file(self._directory, f"{ORDERS}/{order.block.number}.json", order_line(order))
 
     def withdraw(self, block: int) -> None:
         """Remove the order for a block. Harmless if there is none."""
-        self._file(block).unlink(missing_ok=True)
+        self._place.unlink(f"{block}.json")
 
     def read(self) -> Iterator[NextBlock]:
         """Yield the orders, lowest block number first.
 
-        Raises UsageError for a file that contains no order, and RecordsError for a file of another user.
+        Raises UsageError for a file that contains no order, and RecordsError for a file of another user, or
+        one that cannot be read.
         """
-        for number in sorted(int(p.stem) for p in self._place.glob("[0-9]*.json")):
-            with suppress(FileNotFoundError):  # withdrawn meanwhile
-                require_owner(self._file(number), self._directory)
-                yield order_from(self._file(number).read_bytes())
+        for number in self._numbers():
+            name = f"{number}.json"
+            try:
+                require_owner(self._place, name)
+                line = self._place.read_bytes(name)
+            except FileNotFoundError:
+                continue  # withdrawn meanwhile
+            except OSError as e:
+                raise unreadable(e, self._place.path_to(name)) from e
+            yield order_from(line)
 
     def stop(self) -> None:
         """Remove all orders, and tell all workers to end after the block that they are running.
 
         Raises RecordsError and DiskFullError.
         """
-        for file in self._place.glob("[0-9]*.json"):
-            file.unlink(missing_ok=True)
-        store_file(self._place / _STOP, b"", self._directory)
+        for number in self._numbers():
+            self.withdraw(number)
+        store_file(self._directory, f"{ORDERS}/{_STOP}", b"")
 
     def start(self) -> None:
         """Revoke stop(): workers wait for orders again."""
-        (self._place / _STOP).unlink(missing_ok=True)
+        self._place.unlink(_STOP)
 
     @property
     def stopped(self) -> bool:
-        return is_there(self._place / _STOP)
+        return is_there(self._place, _STOP)
 
-    def _file(self, block: int) -> Path:
-        return self._place / f"{block}.json"
+    def _numbers(self) -> list[int]:
+        stems = (name.removesuffix(".json") for name in names_in(self._place, ".json"))
+        return sorted(int(stem) for stem in stems if _NUMBER.fullmatch(stem))
 
 
 def order_line(order: NextBlock) -> bytes:

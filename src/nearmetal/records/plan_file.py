@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, assert_never
 
 from ..errors import RecordsError
+from ..host.untrusted import UntrustedDirectory
 from ..model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule, Work
 from ..model.record import JsonValue
 from .json_files import json_object, require_schema
@@ -76,12 +76,12 @@ def _schedule(data: Mapping[str, Any]) -> Schedule:
     raise ValueError(f"schedule {found['name']!r}")
 
 
-def read_plan(file: Path) -> PlanMeta:
+def read_plan(directory: UntrustedDirectory, name: str) -> PlanMeta:
     """Return the plan in a plan.json.
 
     Raises RecordsError if the file cannot be read or is corrupt, or if its schema is unknown.
     """
-    data = json_object(file)
+    data, file = json_object(directory, name), directory.path_to(name)
     require_schema(data, "plan", _OLD_SCHEMA if data.get("schema") == _OLD_SCHEMA else _SCHEMA, file)
     try:
         return PlanMeta(
@@ -98,5 +98,5 @@ def read_plan(file: Path) -> PlanMeta:
             },
             missing=tuple(int(n) for n in data.get("missing", ())),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as e:
         raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e

@@ -13,12 +13,16 @@ from typing import BinaryIO, overload
 import msgspec
 
 from ..errors import RecordsError
+from ..host.untrusted import UntrustedDirectory
 from ..model.record import Claim, Head, Status, TrialData, TrialRecord, claim_of, counting
 from .codec import Malformed, Record, UnknownSchema, data_from_line, from_line
 from .disk import require_owner
+from .json_files import names_in, unreadable
 from .writer import is_whole
 
-_BUFFER, _SCAN_BUFFER = 1 << 16, 1 << 20
+ENDING = ".jsonl"
+"""Ending of the names of trials files."""
+_BUFFER, _GROUP = 1 << 16, 1 << 20
 
 _TEXT = rb'"(?:[^"\\]|\\.)*"'
 _NUMBER = rb"(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
@@ -68,13 +72,17 @@ class Trials(Sequence[TrialRecord]):
     Each record is read from its file when it is accessed, and not kept. Reading a corrupt record raises
     RecordsError with file:line.
 
-    files: all trials files.
+    directory: the directory of the trials files.
+    files: names of all trials files.
     heads: identities of the trials, in the order of the records.
     torn: number of incomplete last lines, which are ignored. A killed writer may leave one.
     """
 
-    def __init__(self, files: Sequence[Path], heads: Sequence[StoredTrial], torn: int) -> None:
-        self.files, self.heads, self.torn = tuple(files), tuple(heads), torn
+    def __init__(
+        self, directory: UntrustedDirectory, files: Sequence[str], heads: Sequence[StoredTrial], torn: int
+    ) -> None:
+        self.directory, self.files = directory, tuple(files)
+        self.heads, self.torn = tuple(heads), torn
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -99,7 +107,7 @@ class Trials(Sequence[TrialRecord]):
         """Return the positions of the lines of the records with these indexes, in this order."""
         heads = (self.heads[at] for at in which)
         places = array("q", [n for h in heads for n in (h.file, h.line, h.offset, h.length)])
-        return StoredLines(files=self.files, places=places)
+        return StoredLines(directory=self.directory, files=self.files, places=places)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +118,8 @@ class StoredLines:
     loaded: the text of the lines, if they are in memory; else None.
     """
 
-    files: tuple[Path, ...]
+    directory: UntrustedDirectory
+    files: tuple[str, ...]
     places: array[int]
     loaded: tuple[bytes, ...] | None = None
 
@@ -135,14 +144,14 @@ class StoredLines:
         with ExitStack() as stack:
             opened: dict[int, BinaryIO] = {}
             for file, offset, lengths in self._adjacent():
-                path = self.files[file]
+                name = self.files[file]
                 try:
                     if file not in opened:
-                        opened[file] = stack.enter_context(path.open("rb", buffering=_BUFFER))
+                        opened[file] = stack.enter_context(self.directory.open_file(name, _BUFFER))
                     opened[file].seek(offset)
                     text = opened[file].read(sum(lengths))
                 except OSError as e:
-                    raise _unreadable(path, e) from e
+                    raise unreadable(e, self.directory.path_to(name)) from e
                 at = 0
                 for length in lengths:
                     yield text[at : at + length]
@@ -153,12 +162,12 @@ class StoredLines:
         return zip(numbers, numbers, numbers, numbers, strict=True)
 
     def _adjacent(self) -> Iterator[tuple[int, int, list[int]]]:
-        """Yield groups of adjacent lines of a file, of about _SCAN_BUFFER bytes at most. A group consists of
+        """Yield groups of adjacent lines of a file, of about _GROUP bytes at most. A group consists of
         the index of the file, the offset of its first line, and the length of each line."""
         first, begin, end = -1, 0, 0
         lengths: list[int] = []
         for file, _, offset, length in self._each():
-            if lengths and (file != first or offset != end or end - begin >= _SCAN_BUFFER):
+            if lengths and (file != first or offset != end or end - begin >= _GROUP):
                 yield first, begin, lengths
                 lengths = []
             if not lengths:
@@ -170,7 +179,7 @@ class StoredLines:
 
     def _decoded(self, decode: Callable[[bytes], Record]) -> Iterator[Record]:
         for (file, number, _, _), line in zip(self._each(), self.read(), strict=True):
-            yield _record(decode, line, self.files[file], number)
+            yield _record(decode, line, self.directory.path_to(self.files[file]), number)
 
 
 def heads_of(records: Sequence[TrialRecord]) -> Sequence[Head]:
@@ -178,20 +187,20 @@ def heads_of(records: Sequence[TrialRecord]) -> Sequence[Head]:
     return records.heads if isinstance(records, Trials) else records
 
 
-def read_trials(files: Iterable[Path]) -> Trials:
-    """Return the trials of all files. Only the identities of the trials are read.
+def read_trials(directory: UntrustedDirectory, files: Iterable[str]) -> Trials:
+    """Return the trials of these files of a directory. Only the identities of the trials are read.
 
     Raises RecordsError if a file cannot be read, and with file:line for a line from which the identity cannot
     be read or whose schema is unknown.
     """
     heads: list[StoredTrial] = []
     torn = 0
-    paths = tuple(files)
+    files = tuple(files)
     names: dict[bytes, str] = {}
-    for number, path in enumerate(paths):
-        torn += _scan(number, path, heads, names)
+    for number, file in enumerate(files):
+        torn += _scan(number, directory, file, heads, names)
     heads.sort(key=_order)
-    return Trials(paths, heads, torn)
+    return Trials(directory, files, heads, torn)
 
 
 def _order(head: StoredTrial) -> tuple[int, int, int, float]:
@@ -204,8 +213,8 @@ class GrowingTrials:
 
     def __init__(self, trials: Path) -> None:
         """trials: the directory with one file for each writer."""
-        self._place = trials
-        self._files: list[Path] = []
+        self._directory = UntrustedDirectory.part(trials)
+        self._files: list[str] = []
         self._ends: list[tuple[int, int]] = []
         self._heads: list[StoredTrial] = []
         self._names: dict[bytes, str] = {}
@@ -216,16 +225,16 @@ class GrowingTrials:
         Raises the errors of read_trials().
         """
         known = set(self._files)
-        new = [path for path in sorted(self._place.glob("*.jsonl")) if path not in known]
+        new = [name for name in names_in(self._directory, ENDING) if name not in known]
         self._files += new
         self._ends += [(0, 0)] * len(new)
         torn, before = 0, len(self._heads)
-        for number, path in enumerate(self._files):
-            torn += _scan(number, path, self._heads, self._names, *self._ends[number])
+        for number, file in enumerate(self._files):
+            torn += _scan(number, self._directory, file, self._heads, self._names, *self._ends[number])
         for head in self._heads[before:]:
             self._ends[head.file] = head.offset + head.length, head.line
         self._heads.sort(key=_order)
-        return Trials(self._files, self._heads, torn)
+        return Trials(self._directory, self._files, self._heads, torn)
 
 
 class NewTrials:
@@ -234,8 +243,8 @@ class NewTrials:
 
     def __init__(self, trials: Path) -> None:
         """trials: the directory with one file for each writer."""
-        self._place = trials
-        self._read: dict[Path, tuple[int, int]] = {}
+        self._directory = UntrustedDirectory.part(trials)
+        self._read: dict[str, tuple[int, int]] = {}
 
     def skip(self, known: Trials) -> None:
         """Do not return records that are known already."""
@@ -249,22 +258,21 @@ class NewTrials:
         Raises RecordsError with file:line for a corrupt record, and for a file of another user.
         """
         found: list[TrialRecord] = []
-        for path in sorted(self._place.glob("*.jsonl")):
-            offset, number = self._read.get(path, (0, 0))
-            require_owner(path, self._place.parent, "its records would count")
+        for file in names_in(self._directory, ENDING):
+            offset, number = self._read.get(file, (0, 0))
+            path = self._directory.path_to(file)
             try:
-                with path.open("rb", buffering=_SCAN_BUFFER) as file:
-                    file.seek(offset)
-                    lines = list(file)
+                require_owner(self._directory, file, "its records would count")
+                lines = list(self._directory.lines(file, offset))
             except OSError as e:
-                raise _unreadable(path, e) from e
+                raise unreadable(e, path) from e
             if lines and not is_whole(lines[-1]):
                 lines.pop()
             for line in lines:
                 number += 1
                 found.append(_record(from_line, line, path, number))
                 offset += len(line)
-            self._read[path] = offset, number
+            self._read[file] = offset, number
         return found
 
 
@@ -320,7 +328,8 @@ def is_whole_attempt(found: Sequence[TrialRecord], arms_per_block: int) -> bool:
 
 def _scan(
     file: int,
-    path: Path,
+    directory: UntrustedDirectory,
+    name: str,
     out: list[StoredTrial],
     names: dict[bytes, str],
     offset: int = 0,
@@ -329,21 +338,20 @@ def _scan(
     """Append the trials of one file to `out`. Returns the number of incomplete lines (0 or 1).
 
     file: index of the file.
+    name: name of the file in its directory.
     names: strings that occurred before; see _known().
     offset, number: number of bytes and of lines at the beginning of the file to skip.
     """
-    line = b""
+    line, path = b"", directory.path_to(name)
     try:
-        with path.open("rb", buffering=_SCAN_BUFFER) as opened:
-            opened.seek(offset)
-            for following in opened:
-                if line:
-                    number += 1
-                    out.append(_stored(line, path, names, file=file, number=number, offset=offset))
-                    offset += len(line)
-                line = following
+        for following in directory.lines(name, offset):
+            if line:
+                number += 1
+                out.append(_stored(line, path, names, file=file, number=number, offset=offset))
+                offset += len(line)
+            line = following
     except OSError as e:
-        raise _unreadable(path, e) from e
+        raise unreadable(e, path) from e
     if line and not is_whole(line):
         return 1
     if line:
@@ -406,10 +414,6 @@ def _members(line: bytes) -> int | None:
         return 0
     found = _TAIL.fullmatch(line, at + len(_MEMBERS))
     return int(found[1]) if found is not None else None
-
-
-def _unreadable(path: Path, e: OSError) -> RecordsError:
-    return RecordsError(f"cannot be read: {e.strerror or e}", where=str(path))
 
 
 def _record(decode: Callable[[bytes], Record], line: bytes, path: Path, number: int) -> Record:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -10,11 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RecordsError
+from ..host.untrusted import UntrustedDirectory
 from ..model.series import PER_NODE, Figure, Omission, Part, Scale, Series
 from ..model.study import Study
-from .directory import STAMP, ResultsDirectory
+from .directory import PLAN, STAMP, ResultsDirectory, directories_with
 from .disk import failure, sync_directory, write_file
-from .json_files import json_bytes, json_object, new_directory, require_schema, safe_name
+from .json_files import (
+    json_bytes,
+    json_object,
+    new_directory,
+    read_bytes,
+    require_schema,
+    safe_name,
+    text_in,
+)
 
 SERIES, STUDIES, ENDS, TABLE = "series.json", "studies", "ends.jsonl", "published.toml"
 SIZES = "sizes.jsonl"
@@ -26,6 +37,11 @@ class SeriesDirectory:
     """An existing directory with a series."""
 
     path: Path
+
+    @property
+    def files(self) -> UntrustedDirectory:
+        """The files of the directory, which may come from somebody else."""
+        return UntrustedDirectory(self.path)
 
     @classmethod
     def create(
@@ -58,7 +74,7 @@ class SeriesDirectory:
     @classmethod
     def at(cls, path: Path) -> SeriesDirectory | None:
         """Return the series in a directory; None if it contains none."""
-        return cls(path=path) if (path / SERIES).is_file() else None
+        return cls(path=path) if UntrustedDirectory(path).exists(SERIES) else None
 
     @property
     def table_file(self) -> Path:
@@ -67,8 +83,11 @@ class SeriesDirectory:
 
     @property
     def table(self) -> str:
-        """The text of the user's file with published numbers; '' if there is none."""
-        return self.table_file.read_text(encoding="utf-8") if self.table_file.is_file() else ""
+        """The text of the user's file with published numbers; '' if there is none.
+
+        Raises RecordsError if it cannot be read or is not UTF-8.
+        """
+        return text_in(self.files, TABLE) if self.files.exists(TABLE) else ""
 
     @property
     def created(self) -> float:
@@ -78,19 +97,19 @@ class SeriesDirectory:
         """
         file = self.path / SERIES
         try:
-            return float(json_object(file)["created"])
+            return float(json_object(self.files, SERIES)["created"])
         except (ValueError, KeyError, TypeError) as e:
             raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
 
-    def series(self, load: Callable[[Path], Study]) -> Series:
+    def series(self, load: Callable[[str, str], Study]) -> Series:
         """Return the series as it was stored by create().
 
-        load: reads one study file.
+        load: returns the study of a text; the second argument is the path of its file for messages.
 
         Raises RecordsError if the file is corrupt or its schema is unknown.
         """
         file = self.path / SERIES
-        data = json_object(file)
+        data = json_object(self.files, SERIES)
         require_schema(data, "series", _SCHEMA, file)
         try:
             return Series(
@@ -105,7 +124,7 @@ class SeriesDirectory:
                         key=str(p["key"]),
                         title=str(p["title"]),
                         share=float(p["share"]),
-                        study=None if p["absent"] else load(self.path / STUDIES / f"{p['key']}.yaml"),
+                        study=None if p["absent"] else self._study(f"{STUDIES}/{p['key']}.yaml", load),
                         places={str(k): str(v) for k, v in p["places"].items()},
                         sizes_from=str(p.get("sizes_from", "")),
                         absent=str(p["absent"]),
@@ -117,8 +136,11 @@ class SeriesDirectory:
                 ),
                 notes=tuple(map(str, data["notes"])),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
+        except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as e:
             raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
+
+    def _study(self, name: str, load: Callable[[str, str], Study]) -> Study:
+        return load(text_in(self.files, name), str(self.path / name))
 
     def part(self, part: Part) -> ResultsDirectory | None:
         """Return the newest results directory of a part; None if there is none. Directories without a plan
@@ -126,9 +148,9 @@ class SeriesDirectory:
         if part.study is None:
             return None
         # The name of another study may go on with a hyphen and a digit, but not with a date.
-        stamped = f"{safe_name(part.study.name)}-{'[0-9]' * 4}-[0-9][0-9]-[0-9][0-9]T*"
-        found = sorted(self.path.glob(f"{stamped}/plan.json"))
-        return ResultsDirectory.open(found[-1].parent) if found else None
+        stamped = re.compile(re.escape(safe_name(part.study.name)) + r"-\d{4}-\d\d-\d\dT.*")
+        found = [path for path in directories_with(PLAN, self.path) if stamped.fullmatch(path.name)]
+        return ResultsDirectory.open(found[-1]) if found else None
 
     def ended(self, key: str, why: str) -> None:
         """Record why a part stopped, or could not run.
@@ -155,15 +177,14 @@ class SeriesDirectory:
     def _append(self, name: str, key: str, why: str) -> None:
         line = json.dumps({"part": key, "why": why, "at": time.time()}, ensure_ascii=False) + "\n"
         try:
-            with (self.path / name).open("ab") as file:
+            with os.fdopen(self.files.open_to_append(name), "ab") as file:
                 file.write(line.encode())
         except OSError as e:
             raise failure(e, self.path, kept="the records are whole") from e
 
     def _last(self, name: str) -> dict[str, str]:
-        file = self.path / name
         out: dict[str, str] = {}
-        for line in file.read_bytes().splitlines() if file.exists() else ():
+        for line in read_bytes(self.files, name).splitlines() if self.files.exists(name) else ():
             try:
                 entry = json.loads(line)
                 out[str(entry["part"])] = str(entry["why"])

@@ -11,9 +11,10 @@ from pathlib import Path
 from types import TracebackType
 
 from ..errors import RecordsError
+from ..host.untrusted import UntrustedDirectory, write_all
 from ..model.record import TrialRecord
 from .codec import to_line
-from .disk import failure, sync_directory, write_all
+from .disk import failure, sync_directory
 
 _TAIL = 1 << 20
 
@@ -29,7 +30,7 @@ class TrialWriter:
     def __init__(self, path: Path, *, directory: Path) -> None:
         self.path, self._directory = path, directory
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._fd = UntrustedDirectory.part(path.parent).open_to_append(path.name)
         except OSError as e:
             raise failure(e, directory, kept="nothing was written") from e
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..host.untrusted import UntrustedDirectory
 from ..model.record import JsonValue, TrialRecord, section
 from ..model.result import Analysis
 from ..model.study import Study
@@ -48,7 +49,7 @@ def write_report(
         differences=differences if isinstance(differences, list) else [],
         commands=commands,
         when=when,
-        inside=inside_of(provenance, costs_in(directory / "samples")),
+        inside=inside_of(provenance, costs_in(UntrustedDirectory(directory).below("samples"))),
     )
     leaves = event_leaves(study, analysis, index, provenance)
     texts = (

@@ -18,6 +18,7 @@ from ..errors import RecordsError
 from ..host import Host
 from ..host.facts.provenance import cpu_model
 from ..host.runtime import cache_directory
+from ..host.untrusted import UntrustedDirectory
 from ..model.design import LEAST_SLICES
 from ..model.environments.guest import Accelerator, GuestSettings
 from ..model.record import TrialRecord, slice_phase
@@ -49,7 +50,8 @@ def stored_costs(study: Study, host: Host) -> RunCosts | None:
     """Return how long the last run of a study took on this machine; None if nothing is stored. That run may
     have had another time budget, number of rounds or seed."""
     try:
-        found = msgspec.convert(json_object(_file(study, host)), RunCosts)
+        file = _file(study, host)
+        found = msgspec.convert(json_object(UntrustedDirectory(file.parent), file.name), RunCosts)
     except (RecordsError, ValueError):
         return None
     blocks = (found.block, found.late or found.block)

@@ -19,6 +19,7 @@ from ..node.node import Node
 from ..node.progress import Progress
 from ..records import ResultsDirectory
 from ..report.node_differences import difference_lines
+from ..workloads.build import contents_digest
 from ..workloads.protocol import EVENTS
 from .block import Recording
 from .rehearsal import Rehearsed, rehearse
@@ -35,7 +36,11 @@ def describe(node: Node, rehearsed: Rehearsed, not_here: Mapping[str, str]) -> d
     offered = offered_events(machine.host, machine.tools)
     return {
         **provenance(machine.host),
-        "tools": {**asdict(machine.built), "directory": str(machine.built.directory)},
+        "tools": {
+            **asdict(machine.built),
+            "directory": str(machine.built.directory),
+            "contents": contents_digest(machine.built.directory),
+        },
         "images": {n: s.record() for n, s in node.software.items() if s.image is not None},
         "parity": rehearsed.parity,
         "not_here": {**not_here},

@@ -30,6 +30,7 @@ WORTH_PROCESSES = 48 << 20
 """Bytes of records from which further processes are started. Starting one takes some tenths of a second."""
 
 
+_SAFE_PATH = "PYTHONSAFEPATH"
 _MALLOC = ((-1, 1 << 29), (-3, 32 << 20))
 """glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD (mallopt(3)), in bytes."""
 
@@ -160,7 +161,8 @@ def fold_workers(size: int) -> Iterator[Workers]:
         for _ in range(number):
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs,), daemon=True)
-            process.start()
+            with _safe_path():
+                process.start()
             theirs.close()
             started.append((ours, process))
         yield tuple(ours for ours, _ in started)
@@ -169,6 +171,20 @@ def fold_workers(size: int) -> Iterator[Workers]:
             connection.close()
             process.terminate()
             process.join()
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Let no Python that the body starts import modules from the current directory, which may be results of
+    somebody else."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_SAFE_PATH]
+        if before is not None:
+            os.environ[_SAFE_PATH] = before
 
 
 def _work(connection: Connection) -> None:

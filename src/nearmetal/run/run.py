@@ -31,6 +31,7 @@ from ..records import (
     last_attempts,
     last_holder,
 )
+from ..records.own_runs import try_note_run
 from ..subjects.registry import without_unable
 from ..workloads.protocol import EVENTS
 from .block import Recording
@@ -161,6 +162,7 @@ def _start(
     with open_node(machine, study, backends, label, progress, force=order.force) as node:
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
         made.append(directory)
+        try_note_run(directory.path, progress.note)
         try:
             node, recording = fix_plan(
                 node,

@@ -3,12 +3,18 @@ as frames later."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-_CHUNK = 1 << 16
+from ..host.untrusted import UntrustedDirectory
+
+MOST_BYTES = 64 << 20
+"""Largest uncompressed size of a frame: samples of hours."""
+_CHUNK = 1 << 9
+"""Bytes that are uncompressed at once. They become 16 MiB at most, so that memory is bounded."""
 
 
 def raw_beside(path: Path) -> Path:
@@ -16,19 +22,19 @@ def raw_beside(path: Path) -> Path:
     return path.with_suffix("")
 
 
-def frames(path: Path) -> Iterator[tuple[bytes, int]]:
+def frames(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
     """Yield (uncompressed content, end offset in the file) of every frame. Stops without an error at the
-    first incomplete or invalid frame.
+    first incomplete or invalid frame. Closes the file.
 
-    Raises OSError.
+    Raises OSError, also if a frame has more than MOST_BYTES.
     """
     import zstandard
 
     decompressor = zstandard.ZstdDecompressor()
-    with path.open("rb") as file:
+    with file:
         reader = decompressor.decompressobj()
         parts: list[bytes] = []
-        read = 0
+        read, size = 0, 0
         while chunk := file.read(_CHUNK):
             read += len(chunk)
             while chunk:
@@ -36,11 +42,14 @@ def frames(path: Path) -> Iterator[tuple[bytes, int]]:
                     parts.append(reader.decompress(chunk))
                 except zstandard.ZstdError:
                     return
+                size += len(parts[-1])
+                if size > MOST_BYTES:
+                    raise OSError(errno.EFBIG, f"has a frame of more than {MOST_BYTES >> 20} MiB")
                 chunk = b""
                 if reader.eof:
                     chunk = reader.unused_data
                     yield b"".join(parts), read - len(chunk)
-                    reader, parts = decompressor.decompressobj(), []
+                    reader, parts, size = decompressor.decompressobj(), [], 0
 
 
 def whole_lines(file: BinaryIO, size: int, last: bytes) -> Iterator[bytes]:
@@ -74,12 +83,12 @@ class FrameWriter:
         import zstandard
 
         self._compressor = zstandard.ZstdCompressor(level=3, write_checksum=True)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._fd = UntrustedDirectory.part(path.parent).open_to_append(path.name)
         self.last = b""
         self._end = 0
         try:
-            for content, self._end in frames(path):
-                self.last = _last_line(content)
+            for content, end in frames(os.fdopen(os.dup(self._fd), "rb")):
+                self.last, self._end = _last_line(content), end
             if os.fstat(self._fd).st_size > self._end:
                 os.ftruncate(self._fd, self._end)
         except BaseException:

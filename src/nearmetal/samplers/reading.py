@@ -3,6 +3,7 @@ ignored; every other error is raised."""
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +12,13 @@ from typing import Any
 
 from ..errors import RecordsError
 from ..host.counters.procfiles import Counters, CounterUnits, instance_counters, node_counters
+from ..host.untrusted import UntrustedDirectory
 from ..model.scope import INSTANCE, Scope
 from .frames import frames
 from .sampler import SCHEMA
+
+MOST_SAMPLES, MOST_BYTES = 1_000_000, 256 << 20
+"""Largest number and size of the samples that are read from one file, so that they fit in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,26 +80,35 @@ def parse_lines(lines: bytes, scale: CounterUnits, path: Path) -> list[Sample]:
     return [_sample(_object(line, path), header, path) for line in whole.splitlines()]
 
 
-def read_sections(path: Path) -> Iterator[SampleSection]:
+def read_sections(directory: UntrustedDirectory, name: str) -> Iterator[SampleSection]:
     """Yield the samples of each frame of a file in which every frame begins with a header, as written by
     GuestSampler.keep().
 
     Raises RecordsError.
     """
+    path = directory.path_to(name)
     try:
-        for content, _ in frames(path):
+        left, bytes_left = MOST_SAMPLES, MOST_BYTES
+        for content, _ in frames(directory.open_file(name)):
+            left, bytes_left = left - content.count(b"\n"), bytes_left - len(content)
+            if left < 0 or bytes_left < 0:
+                raise OSError(errno.EFBIG, "has more samples than can be read")
             head, _, lines = content.partition(b"\n")
             header = _header(_object(head, path), path)
-            samples = (_sample(_object(line, path), header, path) for line in lines.splitlines())
+            samples = (_sample(_object(line, path), header, path) for line in lines.split(b"\n") if line)
             yield SampleSection(header=header, samples=tuple(samples))
     except OSError as e:
-        raise RecordsError(f"cannot be read: {e.strerror or e}", where=str(path)) from e
+        raise RecordsError(
+            f"cannot be read: {e.strerror or e}",
+            where=str(path),
+            remedy="take it from a copy, or remove it to read the results without these samples",
+        ) from e
 
 
 def _object(line: bytes, path: Path) -> dict[str, Any]:
     try:
         data = json.loads(line)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise RecordsError(f"corrupt sample: {e}", where=str(path)) from e
     if type(data) is not dict:
         raise RecordsError("corrupt sample: not an object", where=str(path))

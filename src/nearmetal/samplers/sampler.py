@@ -29,6 +29,7 @@ from ..host.counters.files import NODE_FILES, cgroup_paths
 from ..host.counters.procfiles import SCHEDSTAT
 from ..host.counters.trial import local_scale
 from ..host.processes.failure import describe_failure
+from ..host.untrusted import UntrustedDirectory
 from ..model.scope import NODE, Scope
 from .commands import CommandPipe
 from .frames import FrameWriter, raw_beside, whole_lines
@@ -45,6 +46,7 @@ _EVERY = {
 _EVERY_V1 = _EVERY | dict.fromkeys(("cpu.stat", "cpuacct.usage"), 5)
 _END_LIMIT = 30.0
 _FRAME = 1 << 20
+_COST = ".cost.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +106,7 @@ class Sampler:
         flush: float = 10.0,
     ) -> None:
         self._path = directory / f"{writer}.jsonl.zst"
-        self._cost_file = directory / f"{writer}.cost.json"
+        self._files, self._cost_file = UntrustedDirectory.part(directory), f"{writer}{_COST}"
         self.raw, self._errors = raw_beside(self._path), directory / f"{writer}.stderr.txt"
         self._host, self._program = host, program
         self._period, self._flush = period, flush
@@ -163,6 +165,7 @@ class Sampler:
     def _start(self) -> None:
         milliseconds = (str(round(self._period * 1000)), str(round(self._flush * 1000)))
         with self._commands.opened() as reader:
+            self._files.unlink(self._errors.name)  # it may be a link that somebody planted
             argv = [self._program, str(reader), str(self.raw), *milliseconds]
             self._process = self._host.start(
                 argv, stdout=Path(os.devnull), stderr=self._errors, pass_fds=(reader,)
@@ -175,59 +178,62 @@ class Sampler:
             process.kill()
             code = None
         with contextlib.suppress(OSError):
-            text = self._errors.read_text(errors="replace")
+            text = self._files.read_bytes(self._errors.name).decode(errors="replace")
             if code != 0:
                 self.problem = self.problem or describe_failure(Path(self._program).name, code, text)
-            self._errors.unlink()
+            self._files.unlink(self._errors.name)
 
     def _compress(self) -> None:
         """Append the raw lines to the compressed file. A new file first gets its header."""
         with contextlib.suppress(OSError):
-            self._add_cost(cost_of_samples(self.raw))
+            self._add_cost(cost_of_samples(self._files, self.raw.name))
         with contextlib.closing(FrameWriter(self._path)) as frames:
             if not frames.last:
                 scale = local_scale()
                 header = f'{{"schema":{SCHEMA},"tick":{scale.tick},"page":{scale.page}}}\n'
                 frames.append(header.encode())
-            with contextlib.suppress(FileNotFoundError), self.raw.open("rb") as file:
+            with contextlib.suppress(FileNotFoundError), self._files.open_file(self.raw.name) as file:
                 for lines in whole_lines(file, _FRAME, frames.last):
                     frames.append(lines)
-        self.raw.unlink(missing_ok=True)
+        self._files.unlink(self.raw.name)
 
     def _add_cost(self, more: SamplingCost) -> None:
         if more.samples:
-            total = (sampling_cost(self._cost_file) or NO_COST) + more
-            self._cost_file.write_text(json.dumps(asdict(total)) + "\n")
+            total = (sampling_cost(self._files, self._cost_file) or NO_COST) + more
+            self._files.replace_file(self._cost_file, f"{json.dumps(asdict(total))}\n".encode())
 
 
-def sampling_cost(path: Path) -> SamplingCost | None:
-    """Read a file <writer>.cost.json; None if it does not exist or is corrupt."""
+def sampling_cost(directory: UntrustedDirectory, name: str) -> SamplingCost | None:
+    """Read a file <writer>.cost.json; None if it does not exist, is refused or is corrupt."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=SamplingCost)
-    except (OSError, ValueError):
+        return msgspec.json.decode(directory.read_bytes(name), type=SamplingCost)
+    except (OSError, ValueError, RecursionError):
         return None
 
 
-def costs_in(directory: Path) -> SamplingCost | None:
+def costs_in(directory: UntrustedDirectory) -> SamplingCost | None:
     """Return the total cost of all samplers of a run; None if it is not known.
 
     directory: the directory samples/ of a results directory.
     """
-    found = [c for p in sorted(directory.glob("*.cost.json")) if (c := sampling_cost(p)) is not None]
+    try:
+        names = [name for name in directory.names() if name.endswith(_COST)]
+    except OSError:
+        return None
+    found = [cost for name in names if (cost := sampling_cost(directory, name)) is not None]
     return sum(found, NO_COST) if found else None
 
 
-def cost_of_samples(raw: Path) -> SamplingCost:
+def cost_of_samples(directory: UntrustedDirectory, raw: str) -> SamplingCost:
     """Return the cost of the samples in a file of raw lines, each of which contains the CPU time that
     nm-sample has used so far. NO_COST if the file does not exist or ends with an incomplete line.
 
     Raises OSError.
     """
     try:
-        with raw.open("rb") as file:
-            first, last, samples = b"", b"", 0
-            for last in file:
-                first, samples = first or last, samples + 1
+        first, last, samples = b"", b"", 0
+        for last in directory.lines(raw):
+            first, samples = first or last, samples + 1
     except FileNotFoundError:
         return NO_COST
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from ..host import Host, Process
 from ..host.counters.files import NODE_FILES
 from ..host.counters.procfiles import CounterUnits
+from ..host.untrusted import UntrustedDirectory
 from ..model.scope import GUEST, Scope
 from .commands import CommandPipe
 from .frames import FrameWriter
@@ -31,10 +32,12 @@ class Stream:
 
     def __init__(self, path: Path, scale: CounterUnits) -> None:
         self.path, self._scale = path, scale
-        self._begin = path.stat().st_size if path.exists() else 0
+        self._files = UntrustedDirectory.part(path.parent)
+        found = self._files.stat(path.name)
+        self._begin = 0 if found is None else found.st_size
 
     def lines(self) -> bytes:
-        with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
+        with contextlib.suppress(FileNotFoundError), self._files.open_file(self.path.name) as file:
             file.seek(self._begin)
             return file.read()
         return b""

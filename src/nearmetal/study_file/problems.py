@@ -5,11 +5,13 @@ Study files, series files, inventories and files about papers are read this way.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import NoReturn
 
 from ..errors import FileError, Mark, StudyError, StudyProblem, UsageError
+from ..host.untrusted import read_named
 
 Path = tuple[str | int, ...]
 MAX_BYTES = 1 << 20
@@ -76,13 +78,12 @@ def read_text(path: FilePath, problems: Problems, *, what: str, remedy: str) -> 
     Raises UsageError if the file cannot be read, and the error of the file if it is too large or not UTF-8.
     """
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+        raw = read_named(path, MAX_BYTES)
     except OSError as e:
+        if e.errno == errno.EFBIG:
+            problems.stop(Mark(1, 1), TOO_LARGE)
         why = f"cannot read {what}: {e.strerror or e}"
         raise UsageError(why, where=str(path), remedy=remedy) from e
-    if len(raw) > MAX_BYTES:
-        problems.stop(Mark(1, 1), TOO_LARGE)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as e:

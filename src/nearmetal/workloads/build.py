@@ -7,8 +7,8 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
-import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,6 +18,8 @@ from typing import Protocol
 
 from ..errors import NearmetalError, RunError, UnavailableError
 from ..host import Completed, Host, MissingValue
+from ..host.untrusted import UntrustedDirectory
+from ..model.record import JsonValue
 
 
 def compiler_flags(march: str) -> str:
@@ -35,6 +37,7 @@ BUILD_SECONDS = 1800.0
 VERSION_SECONDS = 60.0
 RECORD = "build.json"
 VERSIONS = "toolchain.json"
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,18 @@ class BuiltTools:
     flags: str
     mpi: str
     cpu: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredTools:
+    """A build that store_tools() has put into a results directory.
+
+    place: directory of all builds.
+    described: description of the build in the provenance of the run, with the digest of its contents.
+    """
+
+    place: Path
+    described: Mapping[str, JsonValue]
 
 
 class Builder(Protocol):
@@ -162,31 +177,50 @@ def store_tools(built: BuiltTools, place: Path) -> None:
             _move_in(made, target)
 
 
-def stored_tools(host: Host, cache: Path, stored: Path) -> BuiltTools | None:
+def stored_tools(host: Host, cache: Path, stored: StoredTools) -> BuiltTools | None:
     """Copy a build of store_tools() to this machine's cache, and return it. Return None if it does not exist,
-    was built for another CPU, or could have been changed by another user.
+    was built for another CPU, or is not what the run has described.
 
-    It is copied because programs start more slowly from a file server than from the machine's own disk.
-
-    stored: the directory that store_tools() made, named by the digest of the build.
+    It is copied first and checked then, because others may be able to change it. Its name in the cache has
+    the digest of its contents, so that it never passes for a build of this machine.
     """
-    built = _recorded(stored)
-    if built is None or built.digest != stored.name or built.cpu != cpu_digest(host):
+    described = stored.described
+    digest, contents = str(described.get("digest")), str(described.get("contents"))
+    if described.get("cpu") != cpu_digest(host) or not all(map(_SHA256.fullmatch, (digest, contents))):
         return None
-    if not all(_own(path) for path in (stored.parent, stored, *stored.rglob("*"))):
-        return None
-    if (own := _recorded(cache / built.digest)) is None:
+    if (own := _recorded(cache / digest)) is not None and own.cpu == described["cpu"]:
+        return own
+    target = cache / f"{digest}-{contents}"
+    if _recorded(target) is None:
         with _aside(cache) as aside:
-            shutil.copytree(stored, Path(aside) / "made")
-            _move_in(Path(aside) / "made", cache / built.digest)
-        own = _whole(cache / built.digest)
-    return own
+            made = Path(aside) / "made"
+            try:
+                _copy_programs(UntrustedDirectory(stored.place / digest), made / "bin")
+            except OSError:
+                return None
+            if contents_digest(made / "bin") != contents:
+                return None
+            known = {name: str(described.get(name)) for name in ("digest", "compiler", "flags", "mpi", "cpu")}
+            _write_record(BuiltTools(directory=made / "bin", **known), made)
+            _move_in(made, target)
+    return _recorded(target)
 
 
-def _own(path: Path) -> bool:
-    """Return whether only this user can change a file or directory."""
-    facts = path.lstat()
-    return facts.st_uid == os.geteuid() and not stat.S_ISLNK(facts.st_mode) and not facts.st_mode & 0o022
+def contents_digest(programs: Path) -> str:
+    """Return the SHA-256 of the names and contents of the programs of a build, in hex."""
+    sha = hashlib.sha256()
+    for file in sorted(programs.iterdir()):
+        content = file.read_bytes()
+        sha.update(f"{file.name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
+    return sha.hexdigest()
+
+
+def _copy_programs(source: UntrustedDirectory, target: Path) -> None:
+    target.mkdir(parents=True)
+    for name in source.names("bin"):
+        file = target / name
+        file.write_bytes(source.read_bytes(f"bin/{name}"))
+        file.chmod(0o755)
 
 
 def cpu_digest(host: Host) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import PaperFileError, StudyProblem, UsageError
+from ...host.untrusted import UntrustedDirectory
 from ...images import known_names
 from ...model.environments.image import ImageDefinition
 from ...model.keys import did_you_mean
@@ -48,8 +49,7 @@ def read_series(source: SeriesSource, *, scale: Scale | None, seed: int) -> Seri
         )
 
     def text_of(file: str) -> str:
-        with (directory / file).open("rb") as opened:
-            return opened.read(MAX_BYTES + 1).decode("utf-8-sig")
+        return UntrustedDirectory(directory).read_bytes(file, MAX_BYTES).decode("utf-8-sig")
 
     try:
         return _load(text_of, lambda file: str(directory / file), seed)
@@ -83,13 +83,14 @@ def write_series_files(name: str, scale: Scale, directory: Path) -> list[Path]:
     Raises UsageError if a file exists already, or cannot be written.
     """
     texts = series_output(name, scale)
+    files = UntrustedDirectory(directory)
     for file in texts:
-        if (directory / file).exists():
+        if files.exists(file):
             raise UsageError("is there already", where=str(directory / file), remedy="name another directory")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for file, text in texts.items():
-            (directory / file).write_text(text, encoding="utf-8")
+            files.write_bytes(file, text.encode())
     except OSError as e:
         raise UsageError(f"cannot be written: {e.strerror}", where=str(directory)) from e
     return [directory / file for file in texts]

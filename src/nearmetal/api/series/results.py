@@ -13,7 +13,7 @@ from ...model.series import Part, Series
 from ...records import SeriesDirectory
 from ...records.directory import report_paths
 from ...samplers import GUESTS, read_sections
-from ...study_file import load_study
+from ...study_file import load_text
 from ..results import FIGURES, Analyse, analysed, write_report
 from ..studies import Note, ignore
 from .files import paper_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def frozen_series(directory: SeriesDirectory) -> Series:
     """Return the series that is stored in a directory."""
-    return directory.series(lambda path: load_study(path, None))
+    return directory.series(lambda text, where: load_text(text, where, None))
 
 
 def part_results(
@@ -74,16 +74,16 @@ def part_results(
                 records=own.trials,
                 why=why,
                 provenance=provenance,
-                guests=_sampled_in_guests(found.path),
+                guests=_sampled_in_guests(found),
             )
         )
     return tuple(out)
 
 
-def _sampled_in_guests(directory: Path) -> Sequence[SampleSection]:
+def _sampled_in_guests(directory: ResultsDirectory) -> Sequence[SampleSection]:
     """Return the counters that were sampled inside the guests of a run; empty if there were no guests."""
-    path = directory / "samples" / GUESTS
-    return tuple(read_sections(path)) if path.exists() else ()
+    samples = directory.files.below("samples")
+    return tuple(read_sections(samples, GUESTS)) if samples.exists(GUESTS) else ()
 
 
 def waiting_parts(directory: SeriesDirectory, series: Series, analyse: Analyse = analysed) -> list[Part]:

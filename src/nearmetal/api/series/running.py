@@ -14,6 +14,7 @@ from ...model.series import Part, Series
 from ...model.study import Study
 from ...node.progress import Progress
 from ...records import SeriesDirectory
+from ...records.own_runs import try_note_run
 from ...study_file import dump_study
 from ...units import show_clock
 from ..catalog import catalog
@@ -44,14 +45,17 @@ Open = Callable[[], AbstractContextManager[Progress]]
 """A function that opens a display of progress, which is closed at the end of the context."""
 
 
-def create_series(series: Series, results: Path, table: str) -> SeriesDirectory:
+def create_series(series: Series, results: Path, table: str, note: Note = ignore) -> SeriesDirectory:
     """Make the directory of a series, and store the studies of its parts in it.
 
     results: parent of the new directory.
     table: text of the user's published table; '' for none.
+    note: called with a warning, as text.
     """
     texts = {p.key: dump_study(p.study, catalog()) for p in series.parts if p.study is not None}
-    return SeriesDirectory.create(results, series, texts, table)
+    directory = SeriesDirectory.create(results, series, texts, table)
+    try_note_run(directory.path, note)
+    return directory
 
 
 def checked_rest(

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import typer
 
-from ...api.engines import Fleet, cancel_workers, requested_fleet, worker_states
+from ...api.engines import Fleet, requested_fleet
 from ...api.results import open_results
+from ...api.submitted import cancel_workers, elsewhere, run_with_workers, worker_states
 from ...errors import ExitCode, UsageError
 from ...report.text import plural
 from ..common import complain, duration
-from ..options import Directory, Results, RunOptions
+from ..options import OwnDirectory, Results, RunOptions
 
 
 def fleet_of(options: RunOptions) -> Fleet | None:
@@ -33,12 +34,14 @@ def fleet_of(options: RunOptions) -> Fleet | None:
 
 
 def cancel(
-    directory: Path = Directory,
+    directory: Path = OwnDirectory,
     results: Path = Results,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the workers, and cancel none."),
 ) -> int:
-    found = open_results(directory, results, complain)
+    found = open_results(directory) if directory is not None else run_with_workers(results)
     if dry_run:
+        if reason := elsewhere(found):
+            complain(f"{found.path}: {reason}; nothing can be cancelled here")
         for worker, state in worker_states(found).items():
             print(f"{worker}: {state}")
         return ExitCode.DONE

@@ -14,12 +14,14 @@ import typer
 from ...api.engines import block_orders, run_blocks_here, serve_here
 from ...api.measuring import order
 from ...api.results import frozen_study
+from ...api.trust import require_study, require_trust
 from ...errors import ExitCode, UsageError
 from ...records import ResultsDirectory
 from ...records.orders import order_from, order_line
 from ...report.text import plural
 from ..common import command_line, duration
-from ..options import DryRun, Force, Lease
+from ..options import DryRun, Force, Lease, Trust
+from ..trust import asker
 from ..view import View
 from .measuring import STARTED
 
@@ -45,10 +47,18 @@ def run_block(
     ),
     lease: str = Lease,
     json: bool = typer.Option(False, "--json", help="One line of JSON for each round."),
+    studies: str = typer.Option(
+        "", "--studies", metavar="SHA256", help="The checksum of its study, as `nearmetal run` passes it."
+    ),
+    trust: bool = Trust,
     force: bool = Force,
     dry_run: bool = DryRun,
 ) -> int:
     found = ResultsDirectory.open(directory)
+    if studies:
+        require_study(found.path, studies)
+    else:
+        require_trust(found.path, trust=trust, ask=asker(), dry_run=dry_run)
     own = order(found.path.parent, command_line(), STARTED, force=force)
     if not blocks and not stdin:
         if dry_run:

@@ -12,7 +12,16 @@ from ...errors import UsageError
 from ...model.series import Scale
 from ...model.workloads.kernel import Pages
 from ..common import complain, duration, in_parts
-from ..options import OF_ENGINES, BackendOption, Directory, Only, RunOptions, ScaleOption, with_run_options
+from ..options import (
+    OF_ENGINES,
+    BackendOption,
+    Only,
+    OwnDirectory,
+    RunOptions,
+    ScaleOption,
+    Trust,
+    with_run_options,
+)
 
 
 @with_run_options(*OF_ENGINES)
@@ -61,10 +70,15 @@ def run(
 
 
 @with_run_options("seed", "mode", "require")
-def resume(directory: Path = Directory, *, options: RunOptions) -> int:
+def resume(directory: Path = OwnDirectory, trust: bool = Trust, *, options: RunOptions) -> int:
     from ...api.results import open_results, open_series
+    from ...api.trust import directory_to_run
+    from ..trust import asker
 
-    several = open_series(directory, options.results, complain)
+    directory = directory_to_run(
+        directory, options.results, trust=trust, ask=asker(), dry_run=options.dry_run
+    )
+    several = open_series(directory)
     if several is not None:
         from ..series import resume_series
 
@@ -73,7 +87,7 @@ def resume(directory: Path = Directory, *, options: RunOptions) -> int:
     from .engines import fleet_of
     from .measuring import resume_measuring
 
-    return resume_measuring(open_results(directory, options.results, complain), options, fleet_of(options))
+    return resume_measuring(open_results(directory), options, fleet_of(options))
 
 
 def _not_of_parts(options: RunOptions) -> None:

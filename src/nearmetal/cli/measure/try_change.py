@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import typer
 
 from ...api.results import open_results
+from ...api.trust import PLAN, directory_to_run
 from ...records.disk import TRY_SECONDS
 from ...report.forms.json_form import cell_json
 from ...units import show_effect
-from ..common import complain, print_json
-from ..options import OF_ENGINES, Directory, RunOptions, with_run_options
+from ..common import print_json
+from ..options import OF_ENGINES, OwnDirectory, RunOptions, Trust, with_run_options
 from ..read.present import print_result, result_json
+from ..trust import asker
 from ..view import analysed
 from .measuring import measure
 
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     *("mode", "width", "everything", "fail_on", "overrun", "require", *OF_ENGINES), time=f"{TRY_SECONDS}s"
 )
 def try_(
-    directory: Path = Directory,
+    directory: Path = OwnDirectory,
+    trust: bool = Trust,
     cell: str = typer.Option(
         "",
         "--cell",
@@ -39,7 +42,10 @@ def try_(
 ) -> int:
     from ...api.adhoc.try_change import suggested_change
 
-    first = analysed(open_results(directory, options.results, complain), quiet=options.json)
+    directory = directory_to_run(
+        directory, options.results, holding=(PLAN,), trust=trust, ask=asker(), dry_run=options.dry_run
+    )
+    first = analysed(open_results(directory), quiet=options.json)
     change = suggested_change(first, cell, options.seed)
     print(f"{change.cell.arm}, {change.cell.label}: trying {change.words}", file=sys.stderr)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ...errors import ExitCode, UsageError
+from ...records.disk import write_output
 from ...report.forms.upgrade import upgrade_text
 from ...report.tables.upgrade import FORMAT, Upgrade, UpgradeAnswer, upgrade_json
 from ..common import FailOn, complain, print_json
@@ -138,7 +139,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _write(file: Path, text: str) -> None:
     try:
-        file.write_text(text, encoding="utf-8")
+        write_output(file, text.encode())
     except OSError as e:
         raise UsageError(f"cannot be written: {e.strerror}", where=os.fspath(file)) from e
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from ...api.catalog import known_names
-from ...api.engines import State, worker_states
 from ...api.results import (
     FIGURES,
     living_runs,
@@ -23,9 +22,10 @@ from ...api.results import (
     write_report,
 )
 from ...api.series.results import frozen_series
+from ...api.submitted import State, elsewhere, worker_states
 from ...errors import ExitCode, UsageError
-from ...records.directory import report_paths
-from ...records.disk import resume_line
+from ...records.directory import PLAN, STUDY, directories_with, report_paths
+from ...records.disk import resume_line, write_output
 from ...records.export import ExportFormat
 from ...records.export import export as exported
 from ...report.text import plural
@@ -46,6 +46,8 @@ def status(directory: Path = Directory, results: Path = Results, json: bool = Js
         return series.status(several, json=json)
     found = open_results(directory, results, complain)
     workers = {} if found.closed else worker_states(found)
+    if not found.closed and (reason := elsewhere(found)):
+        complain(f"{found.path}: {reason}; ask there how they are")
     if not found.frozen and any(state is not State.ENDED for state in workers.values()):
         lines = [f"{found.path}: no round yet", *_worker_lines(workers)]
         form = {"results_dir": str(found.path), "closed": False, "blocks": 0, "workers": workers}
@@ -171,7 +173,7 @@ def export(
         sys.stdout.buffer.write(data)
     else:
         try:
-            output.write_bytes(data)
+            write_output(output, data)
         except OSError as e:
             raise UsageError(f"cannot be written: {e.strerror}", where=str(output)) from e
     return ExitCode.DONE
@@ -179,7 +181,8 @@ def export(
 
 def list_(results: Path = Results, json: bool = Json) -> int:
     found, several = newest_first(results, complain), series_below(results, complain)
-    empty = sorted(p.parent for p in results.glob("*/study.yaml") if not (p.parent / "plan.json").exists())
+    planned = set(directories_with(PLAN, results))
+    empty = [path for path in directories_with(STUDY, results) if path not in planned]
     known = known_names()
     if json:
         print_json(

@@ -49,7 +49,7 @@ def own_disks(
     if not overlaid and settings.writable is None and settings.swap is None:
         yield Disks(files=_image(base, settings), root=_root(base, settings), upper="", swap="")
         return
-    with outside_directory(DISKS / request.label, mode=0o700) as directory:
+    with outside_directory(DISKS / request.label) as directory:
         try:
             files += [_overlay(host, base, settings, directory)] if overlaid else _image(base, settings)
             if settings.writable is not None:

@@ -50,12 +50,15 @@ def with_children(groups: Iterable[Path]) -> list[Path]:
 
 
 def members(groups: Iterable[Path]) -> set[int]:
-    """Return the processes in any of these groups; a group that no longer exists has none."""
+    """Return the processes in any of these groups; a group that no longer exists has none.
+
+    Processes that only an outer PID namespace shows are left out: the kernel lists each as 0.
+    """
     pids: set[int] = set()
     for directory in groups:
         with contextlib.suppress(OSError):
             pids.update(int(line) for line in (directory / "cgroup.procs").read_text().split())
-    return pids
+    return pids - {0}
 
 
 def kill_members(groups: Sequence[Path], *, timeout: float = 30.0) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from ...host.untrusted import UntrustedDirectory
 from ...model.record import TrialRecord
 from ...model.result import Analysis
 from ...model.study import Study
-from ...records.disk import failure, write_file
+from ...records.disk import failure
 from ..charts.cells import charts_of, floor
 from ..charts.chart import FILE, Chart
 from ..charts.curves import curve_figures, swept_figures
@@ -61,12 +62,13 @@ def write_figures(
     out = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        files = UntrustedDirectory.part(directory)
         for name, chart in (*figures(analysis, records), *line_figures(study, analysis)):
             text = svg(chart, FILE)
             for ending, convert in FORMATS.items():
-                path = directory / f"{name}.{ending}"
-                write_file(path, convert(text))
-                out.append(path)
+                file = f"{name}.{ending}"
+                files.replace_file(file, convert(text))
+                out.append(directory / file)
     except OSError as e:
         raise failure(e, directory, kept="the records are whole") from e
     return tuple(out)

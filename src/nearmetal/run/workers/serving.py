@@ -32,6 +32,7 @@ from ...records import (
     last_holder,
     require_owner,
 )
+from ...records.directory import PLAN, PROVENANCE, STUDY
 from ...workloads.build import store_tools
 from ..block import Recording
 from ..bounds.measuring import RoofMeter
@@ -78,9 +79,9 @@ class Terms:
 
 def require_own_plan(directory: ResultsDirectory) -> None:
     """Raise RecordsError if another user wrote the study or the plan of a run. See require_owner()."""
-    for file in (directory.path / name for name in ("study.yaml", "plan.json", "provenance.json")):
-        if file.exists():
-            require_owner(file, directory.path)
+    for name in (STUDY, PLAN, PROVENANCE):
+        if directory.files.exists(name):
+            require_owner(directory.files, name)
 
 
 @contextmanager

@@ -119,7 +119,8 @@ def find_program(directory: Path, benchmark: Benchmark, size: Size) -> NasProgra
     Raises OSError if the directory cannot be read.
     """
     wanted = re.compile(rf"({benchmark}\.{size})\.(x|[1-9][0-9]{{0,5}})", re.IGNORECASE)
-    matches = [m for path in directory.iterdir() if path.is_file() and (m := wanted.fullmatch(path.name))]
+    files = [path for path in directory.iterdir() if path.is_file()]  # trusted: only names are read
+    matches = [m for path in files if (m := wanted.fullmatch(path.name))]
     # If there are several spellings, prefer the usual one.
     matches.sort(key=lambda m: (m[1] != f"{benchmark}.{size}", m[0]))
     for match in matches:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path as FilePath
 
@@ -179,12 +181,11 @@ def _unreadable(path: str, *, directory: bool) -> str:
     """
     file = FilePath(path)
     try:
-        if directory and file.is_dir():
-            next(file.iterdir(), None)
-        elif not file.is_file():
+        if not (file.is_file() or (directory and file.is_dir())):
             return f"{file.absolute()} {'is not a file' if file.exists() else 'does not exist'}"
-        else:
-            file.open("rb").close()
+        # Not opened, because a study of somebody else may name any file.
+        if not os.access(file, os.R_OK):
+            return f"{file.absolute()} cannot be read: {os.strerror(errno.EACCES)}"
     except (OSError, ValueError) as e:
         return f"{file.absolute()} cannot be read: {getattr(e, 'strerror', None) or e}"
     return ""

@@ -1,0 +1,48 @@
+"""Decides whether the run or the check that gave a label may still be alive. Where that cannot be known, it
+is taken to be alive: nothing of a living run is ever removed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+from .lock import entered_labels, lives, owns
+from .run_mark import marked_labels
+
+_OF_PROCESS = re.compile(r"nearmetal-(?:check|image)-(?P<pid>\d{1,9})(?:-.*)?")
+"""Labels of checks and image builds, which contain the PID of the process that makes them."""
+
+
+def is_alive(name: str) -> bool:
+    """Return whether a name is the label of something alive, or of a part of it such as an instance.
+
+    Every call looks again, so that it may be asked right before a removal.
+    """
+    return any(owns(run, name) for run in living_labels()) or of_living_process(name)
+
+
+def living_labels() -> frozenset[str]:
+    """Return the labels of all runs that may be alive.
+
+    The lock file alone is not enough, because it may be another file for every job: in a /tmp of its own.
+    """
+    return entered_labels() | marked_labels()
+
+
+def of_living_process(name: str) -> bool:
+    """Return whether a name is the label of a check or an image build whose process may be alive."""
+    found = _OF_PROCESS.fullmatch(name)
+    return found is not None and (lives(int(found["pid"])) or found["pid"] in _inner_pids())
+
+
+def _inner_pids() -> set[str]:
+    """Return the PIDs that processes of inner PID namespaces have there."""
+    pids = set()
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                status = Path(entry.path, "status").read_text(errors="replace")
+                pids.update(re.findall(r"^NSpid:.*\s(\d+)$", status, re.MULTILINE))
+    return pids
