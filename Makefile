@@ -1,7 +1,7 @@
 # `make quick` sets up and measures; `make test` sets up and runs the core of the tests, in at most ten minutes on two
 # quiet cores; `make test-all` runs the rest of the tests. All skip what is there already. tests/conftest.py says
 # which tests belong to which part.
-.PHONY: quick test test-all test-contract test-vm test-lifecycle test-xen test-kvm test-cluster lint format setup setup-test kernels-test sanitize wheel bench bench-kernels clean
+.PHONY: quick test test-all fuzz test-contract test-vm test-lifecycle test-xen test-kvm test-cluster lint format setup setup-test kernels-test sanitize wheel bench bench-kernels clean
 
 PYTHON := .venv/bin/python
 
@@ -13,6 +13,10 @@ test: setup-test kernels-test
 
 test-all: setup-test
 	@scripts/test.sh more
+
+# Ten minutes of damaged and invented files for every reader of files that travel; make test spends a minute on it.
+fuzz: setup-test
+	FUZZ_SECONDS=1200 $(PYTHON) -m pytest tests/attack/test_fuzz.py -n 2 -q $(ARGS)
 
 # Prints at its end: backend, whether it works here, tests passed and failed.
 test-contract: setup-test

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, NamedTuple
 
+from .plain_text import keep_in_line
+
 
 class ExitCode(IntEnum):
     """Exit codes of every command.
@@ -29,7 +31,8 @@ class ExitCode(IntEnum):
 
 
 class NearmetalError(Exception):
-    """Base of all errors that are shown to the user as one line, never as a traceback.
+    """Base of all errors that are shown to the user as one line, never as a traceback. A line break in one of
+    the texts is written out, so that none of them can pretend to be another.
 
     what: what went wrong.
     where: file:line:column, directory or command.
@@ -43,8 +46,9 @@ class NearmetalError(Exception):
         self.what, self.where, self.remedy = what, where, remedy
 
     def __str__(self) -> str:
-        head = f"{self.where}: {self.what}" if self.where else self.what
-        return f"{head}\n  next: {self.remedy}" if self.remedy else head
+        what, where, remedy = map(keep_in_line, (self.what, self.where, self.remedy))
+        head = f"{where}: {what}" if where else what
+        return f"{head}\n  next: {remedy}" if remedy else head
 
 
 class Mark(NamedTuple):
@@ -73,7 +77,7 @@ class StudyProblem:
     what: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}  {self.what}"
+        return keep_in_line(f"{self.file}:{self.line}:{self.column}  {self.what}")
 
 
 class FileError(NearmetalError):
@@ -90,6 +94,9 @@ class FileError(NearmetalError):
         self.problems = problems
         count = f"{len(problems)} error{'s' if len(problems) != 1 else ''}"
         super().__init__("\n".join([*map(str, problems), f"{count}{self.ending}"]))
+
+    def __str__(self) -> str:
+        return self.what
 
 
 class StudyError(FileError):

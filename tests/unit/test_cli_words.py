@@ -19,9 +19,9 @@ from nearmetal.api.studies import study_from
 from nearmetal.api.workload_names import named_workloads
 from nearmetal.cli.app import plain_signs, run_command
 from nearmetal.cli.commands import COMMANDS
-from nearmetal.cli.common import print_json
 from nearmetal.cli.image import _show as show_image
 from nearmetal.cli.measure.weigh import SHELL_SIGNS
+from nearmetal.cli.output import print_json
 from nearmetal.cli.separator import missing_separator
 from nearmetal.errors import ExitCode, UsageError
 from nearmetal.images import Image

@@ -303,7 +303,7 @@ def test_ssh_shares_connections_checks_keys_and_names_the_machine() -> None:
     assert Ssh().states(running, ids[:1], options) == {ids[0]: State.RUNNING}
     for text in ("worker  \n", "worker S 7001\n", "worker Z 7000\n"):
         assert Ssh().states(Batch({("ssh",): text}), ids[:1], options) == {ids[0]: State.ENDED}
-    with pytest.raises(RunError, match="'n1:42:' is no ID of a worker") as early:
+    with pytest.raises(RunError, match="its worker ended at once") as early:
         Ssh().submit(Batch({("ssh",): "Welcome to n1\n42:\n"}), JOB, options)
     assert early.value.remedy == "read /r/workers/1.out there", "it ended before its start time was read"
     unreachable = Batch({("ssh",): 255})

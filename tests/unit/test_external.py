@@ -48,8 +48,9 @@ from nearmetal.environments.external import (
     write_saved,
 )
 from nearmetal.environments.external.containers import LxcContainer, RuncContainer
-from nearmetal.environments.external.domains import LibvirtDomain, XenDomain
+from nearmetal.environments.external.domains import LibvirtDomain
 from nearmetal.environments.external.dumping import fields_of
+from nearmetal.environments.external.xen_domains import XenDomain
 from nearmetal.errors import RunError, UnavailableError, UsageError
 from nearmetal.host import Completed, LocalHost
 from nearmetal.host.mounts import private_tmpfs
@@ -227,7 +228,7 @@ def domain_host(more: Mapping[str, str | Completed] = MappingProxyType({})) -> F
     )
 
 
-def test_a_domain_of_libvirt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_domain_of_libvirt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LIBVIRT_DEFAULT_URI", raising=False)
     vm = LibvirtDomain(domain="vm")
     facts = vm.inspect(domain_host())
@@ -252,7 +253,7 @@ def test_a_domain_of_libvirt(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(RunError, match=r"was not moved by offline, it continues: .*no route"):
         vm.migrate(refused, WORK, Target.parse("node7"), Method.OFFLINE)
-    vm.checkpoint(domain_host({"save vm /i/guest.state": ""}), WORK, Path("/i"), Method.OFFLINE)
+    vm.checkpoint(domain_host({f"save vm {tmp_path}/guest.state": ""}), WORK, tmp_path, Method.OFFLINE)
     saved = Saved(name=vm.name, method=Method.OFFLINE)
     assert vm.restore(domain_host({"restore /i/guest.state": ""}), WORK, Path("/i"), saved) == vm.name
     slow = domain_host({"restore /i/guest.state": late(), "domstate vm": "running\n"})
@@ -269,13 +270,14 @@ def test_a_domain_of_xen() -> None:
     table = "Name     ID   Mem VCPUs\tState\tTime(s)\nvm        3   128     1     -b----       2.1\n"
     vm, programs = XenDomain(domain="vm"), {"xl": "/usr/sbin/xl"}
     saved = Saved(name=vm.name, method=Method.OFFLINE)
+    auto = ("grep", "-s", "-l", "-E", "-e", """^ *name *= *["']vm["']""", "-R", "/etc/xen/auto")
     listed, restore, destroy = (
         ("xl", "list", "vm"),
         ("xl", "restore", "/i/guest.state"),
         ("xl", "destroy", "vm"),
     )
-    host = FakeHost(commands={listed: table}, programs=programs)
-    assert vm.inspect(host).memory == 128 << 20
+    host = FakeHost(commands={listed: table, auto: failed("")}, programs=programs)
+    assert vm.inspect(host).memory == 128 << 20 and not vm.inspect(host).warning
     with pytest.raises(RunError, match="Xen has a domain vm already"):
         vm.restore(host, WORK, Path("/i"), saved)
     silent = FakeHost(commands={listed: failed("cannot connect to xenstore")}, programs=programs)

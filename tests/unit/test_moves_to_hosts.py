@@ -263,7 +263,7 @@ def test_an_instance_stands_still_only_from_its_last_dump_on(
     instance.rounds = 3
 
     class Plan:
-        instance, method = "pid:7", Method.CRIU_PRECOPY
+        instance, method, warning = "pid:7", Method.CRIU_PRECOPY, ""
 
     monkeypatch.setattr(moving, "find_external", lambda *_: instance)
     monkeypatch.setattr(moving, "_alone", lambda _: _nothing())

@@ -58,7 +58,7 @@ def order() -> NextBlock:
 def test_order_survives_a_round_trip(order: NextBlock) -> None:
     line = order_line(order)
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
-    assert order_from(line) == order
+    assert order_from(line, "file") == order
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_order_survives_a_round_trip(order: NextBlock) -> None:
 )
 def test_line_that_is_no_block_is_refused(line: bytes) -> None:
     with pytest.raises(UsageError, match="not a round to run"):
-        order_from(line)
+        order_from(line, "file")
 
 
 def test_an_order_has_to_fit_the_run() -> None:

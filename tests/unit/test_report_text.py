@@ -68,7 +68,7 @@ def test_clean_leaves_nothing_that_acts(text: str) -> None:
 
 def test_clean_keeps_what_is_harmless() -> None:
     assert clean("naïve 漢字 ▲ × − …") == "naïve 漢字 ▲ × − …"
-    assert clean("a\u202eb") == "a\\u{202e}b"
+    assert clean("a\u202eb") == "a\\u202eb"
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.api.studies import study_from
-from nearmetal.cli.common import complain
+from nearmetal.cli.output import complain
 
 TEXT = """\
 name: old

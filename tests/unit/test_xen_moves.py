@@ -18,7 +18,7 @@ import pytest
 
 from nearmetal.environments import InstanceRequest, Migrates, MoveBarrier, Moved, MoveRequest, Seat, Tools
 from nearmetal.environments.external.contract import Target, Work
-from nearmetal.environments.external.domains import XenDomain
+from nearmetal.environments.external.xen_domains import XenDomain
 from nearmetal.environments.registry import get_backend
 from nearmetal.environments.xen import leftovers as xen_leftovers
 from nearmetal.environments.xen import migrate as xen_migrate

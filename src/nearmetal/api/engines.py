@@ -289,7 +289,7 @@ def _said(directory: ResultsDirectory) -> str:
     with logs.open_file(max(written, key=written.__getitem__)) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_BYTES))
         lines = file.read(LAST_BYTES).decode(errors="replace").splitlines()
-    return "\n".join(lines[-LAST_LINES:])
+    return " | ".join(lines[-LAST_LINES:])
 
 
 def _ended(states: Callable[[], Mapping[str, State]], within: float) -> bool:

@@ -159,7 +159,14 @@ def frozen_study(directory: ResultsDirectory) -> Study:
     """Return the study of a results directory, reduced to the arms that took part."""
     text, where, frozen = directory.study_yaml, str(directory.path / STUDY), directory.plan()
     # Use no catalogue, because results are also read on machines that lack the backends of the measurement.
-    return load_text(text, where, None, seed=frozen.seed).with_arms(frozen.arms)
+    study = load_text(text, where, None, seed=frozen.seed).with_arms(frozen.arms)
+    if not study.design.baselines:
+        raise RecordsError(
+            "corrupt: the plan leaves out every baseline of the study",
+            where=str(directory.path / PLAN),
+            remedy="take it from a copy",
+        )
+    return study
 
 
 def analysed(directory: ResultsDirectory, report: Callable[[float], None] = lambda share: None) -> Results:

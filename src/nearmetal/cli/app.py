@@ -16,11 +16,12 @@ from .. import __version__
 from ..errors import ExitCode, NearmetalError
 from .commands import COMMANDS
 from .help_text import NearmetalCommand
+from .output import clean_output, print_block, print_lines
 
 
 def _version(show: bool) -> None:
     if show:
-        typer.echo(f"nearmetal {__version__}")
+        print_lines(f"nearmetal {__version__}")
         raise typer.Exit
 
 
@@ -127,6 +128,11 @@ def _encode_all() -> None:
 
 def run_command() -> int:
     _encode_all()
+    with clean_output():
+        return _run_command()
+
+
+def _run_command() -> int:
     words = sys.argv[1:] or ["--help"]
     for command in COMMANDS:
         if command.name == words[0]:
@@ -137,13 +143,13 @@ def run_command() -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else ExitCode.DONE
     except NearmetalError as e:
-        print(e, file=sys.stderr)
+        print_block(str(e), to=sys.stderr)
         return e.exit_code
     except TyperException as e:
-        print(f"{e.format_message()}\n  next: {_next(words)}", file=sys.stderr)
+        print_lines(e.format_message(), f"  next: {_next(words)}", to=sys.stderr)
         return ExitCode.USAGE
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        print_lines("interrupted", to=sys.stderr)
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         return _reader_gone()
@@ -154,13 +160,13 @@ def run_command() -> int:
         raise
     except OSError as e:
         # An unexpected error of files and disks. The exit code is that of a run that could not continue.
-        print(f"{e.filename or 'the system'}: {e.strerror or e}", file=sys.stderr)
+        print_lines(f"{e.filename or 'the system'}: {e.strerror or e}", to=sys.stderr)
         return ExitCode.FAILED_TRIALS
     except Exception as e:
         if isinstance(e, ModuleNotFoundError) and e.name and e.name.partition(".")[0] != "nearmetal":
             missing = f"nearmetal needs the Python module {e.name}, which is not installed"
-            print(f"{missing}\n  next: {sys.executable} -m pip check names its package", file=sys.stderr)
+            print_lines(missing, f"  next: {sys.executable} -m pip check names its package", to=sys.stderr)
             return ExitCode.UNAVAILABLE
         traceback.print_exc()
-        print("this is a defect of nearmetal: please report it with the lines above", file=sys.stderr)
+        print_lines("this is a defect of nearmetal: please report it with the lines above", to=sys.stderr)
         return ExitCode.DEFECT

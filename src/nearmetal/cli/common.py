@@ -1,11 +1,10 @@
-"""Code that several commands share: output, notes, and values of options."""
+"""Code that several commands share: values of options."""
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
@@ -23,33 +22,9 @@ class FailOn(StrEnum):
     UNDECIDED = "undecided"
 
 
-def print_json(value: object) -> None:
-    """Print one JSON document on standard output. If its encoding lacks a character, all characters beyond
-    ASCII are written as \\u escapes, so that a reader gets every text unchanged."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
-    try:
-        text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        text = json.dumps(value, indent=2, allow_nan=False)
-    print(text)
-
-
-def show(value: object, lines: Iterable[str], *, json: bool) -> None:
-    """Print a result on standard output: lines of text, or a value as JSON."""
-    if json:
-        print_json(value)
-    else:
-        print("\n".join(lines))
-
-
 def command_line() -> str:
     """Return the command line of this process as one would type it."""
     return shlex.join(["nearmetal", *sys.argv[1:]])
-
-
-def complain(text: str) -> None:
-    """Print a note about a study or its results on standard error."""
-    print(f"note: {text}", file=sys.stderr)
 
 
 def in_parts(

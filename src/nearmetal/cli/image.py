@@ -20,9 +20,9 @@ from ..api.images import (
 )
 from ..errors import ExitCode
 from ..model.keys import alternatives
-from .common import show
 from .help_text import NearmetalCommand
 from .options import Json
+from .output import show
 from .view import View
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from ..api.studies import explanation, schema_of_studies, study_from, template, 
 from ..errors import ExitCode, UsageError
 from ..model.series import Scale
 from ..studies import series_names
-from .common import complain, duration, in_parts, print_json
+from .common import duration, in_parts
 from .options import BackendOption, Only, ScaleOption, Seed
+from .output import complain, print_block, print_json, print_lines
 from .plan_text import show_plan
 from .series import show_series
 
@@ -34,16 +35,16 @@ def init(
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the study, and write nothing."),
 ) -> int:
     if explain:
-        print(explanation(), end="")
+        print_block(explanation())
     elif schema:
         print_json(schema_of_studies())
     elif target in series_names() or directory is not None or scale is not None:
         _init_series(target, directory, scale or Scale.SMALL, dry_run=dry_run)
     elif dry_run:
-        print(template(), end="")
+        print_block(template())
     else:
         path = Path(target)
-        print(f"{path} and {write_template(path)}; next: nearmetal plan {shlex.quote(str(path))}")
+        print_lines(f"{path} and {write_template(path)}; next: nearmetal plan {shlex.quote(str(path))}")
     return ExitCode.DONE
 
 
@@ -52,11 +53,11 @@ def _init_series(name: str, directory: Path | None, scale: Scale, *, dry_run: bo
         raise UsageError(f"no study in parts is called {name}", remedy=f"one of: {', '.join(series_names())}")
     if dry_run:
         texts = series_output(name, scale)
-        print("\n".join(f"# {file}\n{text}" for file, text in texts.items() if file.endswith(".yaml")))
+        print_block("\n".join(f"# {file}\n{text}" for file, text in texts.items() if file.endswith(".yaml")))
         return
     into = directory or Path(name)
     files = write_series_files(name, scale, into)
-    print(f"{len(files)} files in {into}; next: nearmetal plan {shlex.quote(str(into))}")
+    print_lines(f"{len(files)} files in {into}; next: nearmetal plan {shlex.quote(str(into))}")
 
 
 def plan(

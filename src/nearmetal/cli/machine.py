@@ -16,9 +16,9 @@ from ..api.kernels import CLASSES, kernel_names, run_kernel
 from ..api.nodes import NodeCleaned, NodesCheck, check_nodes, clean_nodes
 from ..errors import ExitCode, UsageError
 from .check_text import WIDTH, all_lines, short_lines
-from .common import print_json, show
 from .nodes_text import nodes_lines
 from .options import Json, Nodes
+from .output import print_json, print_lines, show
 from .profile import profile_lines
 from .view import View
 
@@ -98,14 +98,14 @@ def _print_cleaned(done: Cleaned, *, dry_run: bool, where: str, before: str = ""
     """
     for item in done.found:
         state = "found" if dry_run else "LEFT" if item in done.left else "removed"
-        print(f"{before}{state}  {item.kind}  {item.name}")
+        print_lines(f"{before}{state}  {item.kind}  {item.name}")
     for item in done.left:
         if item not in done.found:
-            print(f"{before}LEFT  {item.kind}  {item.name}")
+            print_lines(f"{before}LEFT  {item.kind}  {item.name}")
     if not done.found and not done.left:
-        print(f"nothing of nearmetal is {'found' if done.not_searched else 'left'} {where}")
+        print_lines(f"nothing of nearmetal is {'found' if done.not_searched else 'left'} {where}")
     for text in (*done.failures, *done.not_searched):
-        print(f"{before}{text}", file=sys.stderr)
+        print_lines(f"{before}{text}", to=sys.stderr)
 
 
 def _clean_nodes(source: str, *, dry_run: bool, json: bool) -> int:
@@ -120,7 +120,7 @@ def _clean_nodes(source: str, *, dry_run: bool, json: bool) -> int:
                 _print_cleaned(node.cleaned, dry_run=dry_run, where=where, before=before)
             else:
                 text = f"{node.name} did not answer: {node.reason}"
-                print(f"{text}. Next: {node.remedy}" if node.remedy else text, file=sys.stderr)
+                print_lines(f"{text}. Next: {node.remedy}" if node.remedy else text, to=sys.stderr)
     if any(node.cleaned is None for node in found):
         return ExitCode.UNAVAILABLE
     left = any(node.cleaned.left for node in found if node.cleaned is not None)
@@ -172,8 +172,7 @@ def kernel(
     if json:
         print_json(result.as_json())
     else:
-        print(result)
-        print("\n".join(profile_lines(result.profile)), end="\n" if profile else "")
+        print_lines(*str(result).splitlines(), *profile_lines(result.profile))
     return ExitCode.DONE if result.verified else ExitCode.FAILED_TRIALS
 
 

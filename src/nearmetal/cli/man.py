@@ -13,6 +13,7 @@ from ..errors import ExitCode
 from .app import application
 from .commands import COMMANDS
 from .help_text import arguments, options
+from .output import print_lines
 
 _FILES = (
     ("results/", "results directories of runs made here"),
@@ -25,7 +26,7 @@ def man() -> int:
     names = [c.name for c in COMMANDS]
     root = get_command(application(names))
     assert isinstance(root, TyperGroup), "nearmetal has commands"
-    print("\n".join(page(root)))
+    print_lines(*page(root))
     return ExitCode.DONE
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +20,9 @@ from ..model.keys import alternatives
 from ..model.record import JsonValue
 from ..records.json_files import to_json
 from ..units import parse_rate
-from .common import duration, quantity, show
+from .common import duration, quantity
 from .options import Json
+from .output import show
 from .view import View
 
 Instance = typer.Argument(..., metavar="INSTANCE", help=f"{alternatives(moving.FORMS)}.")
@@ -72,7 +74,7 @@ def checkpoint(
         _show_plan(moving.plan_checkpoint(instance, to, how), json=json)
         return ExitCode.DONE
     with signals_as_ctrl_c(), View(quiet=json) as view:
-        done = moving.checkpoint(instance, to, how, view.phase)
+        done = moving.checkpoint(instance, to, how, view.phase, view.note)
     _show(done, json=json)
     return ExitCode.DONE
 
@@ -82,17 +84,31 @@ def restore(
     into: str = typer.Option(
         None, "--into", metavar="INSTANCE", help="Its new name, such as the QMP socket of a waiting QEMU."
     ),
+    trust: bool = typer.Option(
+        False, "--trust", help="Restore a checkpoint that somebody else has written: this runs its program."
+    ),
     json: bool = Json,
     dry_run: bool = DryRun,
 ) -> int:
     if dry_run:
-        plan = moving.plan_restore(directory, into)
+        plan = moving.plan_restore(directory, into, trust=trust)
         show(restore_json(plan), restore_lines(plan), json=json)
         return ExitCode.UNAVAILABLE if plan.prevented else ExitCode.DONE
-    with signals_as_ctrl_c(), View(quiet=json) as view:
-        done = moving.restore(directory, into, view.phase)
-    _show(done, json=json)
+    try:
+        _restore(directory, into, trust=trust, json=json)
+    except moving.UntrustedError as e:
+        if json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        if not typer.confirm(f"{e}\nRestore it?", err=True):
+            return ExitCode.USAGE
+        _restore(directory, into, trust=True, json=json)
     return ExitCode.DONE
+
+
+def _restore(directory: Path, into: str | None, *, trust: bool, json: bool) -> None:
+    with signals_as_ctrl_c(), View(quiet=json) as view:
+        done = moving.restore(directory, into, view.phase, trust=trust)
+    _show(done, json=json)
 
 
 def migrate(

@@ -7,9 +7,10 @@ from dataclasses import asdict
 
 from ..api.estimates import LONGER, PartProgress, RunEstimate, previewed
 from ..model.study import Study
+from ..plain_text import one_line
 from ..report.text import plural
 from ..units import show_clock
-from .common import print_json
+from .output import print_json, print_lines
 
 
 def show_plan(
@@ -47,26 +48,26 @@ def show_plan(
         )
         return
     if study.question:
-        print(study.question)
+        print_lines(one_line(study.question))
     rounds = plural(guess.blocks, "round" if begun is None else "more round")
     if guess.least_blocks < guess.blocks:
         rounds = f"{guess.least_blocks} to {rounds}"
     source = _source(study, begun, guess)
-    print(
+    print_lines(
         f"seed {study.design.seed} · mode {study.design.mode.value} · about {rounds} of"
         f" {guess.block_seconds:.1f} s{_late(guess)}: {show_clock(guess.seconds)} ({source})"
     )
     for note in found.notes:
-        print(f"note: {note}")
+        print_lines(f"note: {note}")
     for c in study.comparisons():
-        print(f"  {c.arm} against {c.baseline}")
+        print_lines(f"  {c.arm} against {c.baseline}")
     for block in found.blocks:
-        print(f"round {block.number}")
+        print_lines(f"round {block.number}")
         for t in block.trials:
-            print(f"  {t.position + 1}  {t.arm}{'  (A/A: the baseline again)' if t.aa else ''}")
+            print_lines(f"  {t.position + 1}  {t.arm}{'  (A/A: the baseline again)' if t.aa else ''}")
     if (more := guess.blocks - len(found.blocks)) > 0:
         line = f"nearmetal plan {shlex.quote(shown)} --seed {study.design.seed} --blocks {guess.blocks}"
-        print(f"… and {more} more{f'; {line} prints all' if shown else ''}")
+        print_lines(f"… and {more} more{f'; {line} prints all' if shown else ''}")
 
 
 def estimate_json(guess: RunEstimate) -> dict[str, object]:

@@ -21,12 +21,14 @@ from ..api.series.running import (
 from ..errors import ExitCode
 from ..model.series import Part, Series, omission_lines
 from ..model.study import Study
+from ..plain_text import one_line
 from ..records.disk import resume_line
 from ..report.text import plural
 from ..units import show_clock
-from .common import FailOn, complain, duration, print_json, show
+from .common import FailOn, duration
 from .measure.measuring import exit_code, order_of
 from .options import RunOptions
+from .output import complain, print_block, print_json, print_lines, show
 from .plan_text import estimate_json, show_plan
 from .read.present import print_result
 from .view import View, analysed
@@ -104,13 +106,13 @@ def measure_parts(
     )
     code = tell(directory, series, json=options.json, fail_on=options.fail_on, everything=options.everything)
     if interrupted:
-        print(f"interrupted. Go on with:  {resume_line(directory.path)}", file=sys.stderr)
+        print_lines(f"interrupted. Go on with:  {resume_line(directory.path)}", to=sys.stderr)
         return ExitCode.INTERRUPTED
     return code
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+    print_lines(text, to=sys.stderr)
 
 
 def show_series(
@@ -142,22 +144,22 @@ def show_series(
             }
         )
         return
-    print(series.title)
+    print_lines(one_line(series.title))
     scale = "" if series.scale is None else f"scale {series.scale} · "
-    print(f"{scale}{plural(len(series.parts), 'part')} · {show_clock(series.max_time)} in all")
+    print_lines(f"{scale}{plural(len(series.parts), 'part')} · {show_clock(series.max_time)} in all")
     for note in series.notes:
-        print(f"  {note}")
+        print_lines(f"  {note}")
     for part in series.parts:
-        print(f"\n{part.key}  {part.title}")
+        print_lines("", f"{part.key}  {one_line(part.title)}")
         for note in part.notes:
-            print(f"  {note}")
+            print_lines(f"  {note}")
         for line in omission_lines(part.left_out):
-            print(f"  left out: {line}")
+            print_lines(f"  left out: {line}")
         if part.study is None:
-            print(f"  not here: {part.absent}")
+            print_lines(f"  not here: {part.absent}")
         elif part.key not in timed:
             more = more_time(part, resuming=resuming)
-            print(f"  not in this time: the parts before it use it up; next: {more} TIME")
+            print_lines(f"  not in this time: the parts before it use it up; next: {more} TIME")
         else:
             show_plan(
                 timed[part.key][0],
@@ -167,10 +169,12 @@ def show_series(
                 longer=more_time(part, resuming=resuming),
             )
     for name, seconds in builds.items():
-        print(f"\nimage {name} is not built and is built first: about {show_clock(seconds)} (estimated)")
+        print_lines(
+            "", f"image {name} is not built and is built first: about {show_clock(seconds)} (estimated)"
+        )
     whole = sum(e.seconds for _, e in timed.values()) + sum(builds.values())
     beside = "; building images does not count against the time of the study" if builds else ""
-    print(f"\nall parts: about {show_clock(whole)} (estimated){beside}")
+    print_lines("", f"all parts: about {show_clock(whole)} (estimated){beside}")
 
 
 def _planned(
@@ -209,12 +213,12 @@ def tell(
     if json:
         print_json(series_json(series, results, paper, results_dir=str(directory.path), report=page))
     else:
-        print(series_text(series, results, paper))
+        print_block(series_text(series, results, paper))
         for part, own in found.whole if everything else ():
             if own.analysis.blocks:
-                print(f"\nAll of part {part.key}: {part.title}\n")
+                print_lines("", f"All of part {part.key}: {one_line(part.title)}", "")
                 print_result(own, json=False, everything=True)
-        print(f"Report: {page}")
+        print_lines(f"Report: {page}")
     codes = [exit_code(r.analysis, fail_on) for r in results if r.analysis is not None]
     missing = any(r.analysis is None and not r.part.absent for r in results)
     return max([*codes, ExitCode.FAILED_TRIALS if missing else ExitCode.DONE])
@@ -241,13 +245,13 @@ def status(directory: SeriesDirectory, *, json: bool) -> int:
     if json:
         print_json({"results_dir": str(directory.path), "study": series.name, "parts": rows})
         return ExitCode.DONE
-    print(f"{directory.path}: {series.title}{scale_text(series.scale)}")
+    print_lines(f"{directory.path}: {one_line(series.title)}{scale_text(series.scale)}")
     for row, r in zip(rows, results, strict=True):
         rounds = plural(0 if r.analysis is None else r.analysis.blocks, "round")
         decided = f"{row['decided']} of {row['cells']} figures decided"
-        print(f"  {r.part.key:<10}{rounds}, {decided}; {r.why}")
+        print_lines(f"  {r.part.key:<10}{rounds}, {decided}; {r.why}")
     if waiting_parts(directory, series, analysed):
-        print(f"go on with:  {resume_line(directory.path)}")
+        print_lines(f"go on with:  {resume_line(directory.path)}")
     return ExitCode.DONE
 
 

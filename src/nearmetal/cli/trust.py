@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..api.trust import Ask
+from ..plain_text import one_line
+from .output import print_lines
 
 
 def asker() -> Ask | None:
@@ -15,11 +17,11 @@ def asker() -> Ask | None:
 
 
 def _ask(directory: Path, commands: Sequence[str]) -> bool:
-    print(
+    print_lines(
         f"{directory}: you have not measured this with this home directory. It would execute:",
-        file=sys.stderr,
+        *(f"  {one_line(command)}" for command in commands),
+        to=sys.stderr,
     )
-    for command in commands:
-        print(f"  {command}", file=sys.stderr)
-    print("Execute it? [y/N] ", end="", file=sys.stderr, flush=True)
+    sys.stderr.write("Execute it? [y/N] ")
+    sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -8,12 +8,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, TextIO
 
 from ..api.results import analysed as analysed_silently
 from ..api.results import furthest_from_verdict
 from ..model.result import Cell, Verdict
+from ..plain_text import one_line
 from ..units import show_clock, show_effect
+from .output import live_display, print_lines
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -95,21 +98,17 @@ class View:
         self._stream = stream or sys.stderr
         self._quiet = quiet
         self._live: Live | None = None
+        self._display = ExitStack()
         self._last = 0.0
 
     def __enter__(self) -> View:
         if not self._quiet and self._stream.isatty():
-            from rich.console import Console
-            from rich.live import Live
-
-            self._live = Live(console=Console(file=self._stream), refresh_per_second=4, transient=True)
-            self._live.start()
+            self._live = self._display.enter_context(live_display(self._stream))
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._live = None
+        self._display.close()
 
     @property
     def live(self) -> bool:
@@ -120,7 +119,7 @@ class View:
         if self._live is not None:
             from rich.text import Text
 
-            self._live.update(Text(f"… {text}"))
+            self._live.update(Text(f"… {one_line(text)}"))
         elif not self._quiet:
             self._say(f"… {text}")
 
@@ -132,9 +131,9 @@ class View:
         if self._live is not None:
             from rich.text import Text
 
-            self._live.console.print(Text(f"note: {text}"))
+            self._live.console.print(Text(f"note: {one_line(text)}"))
         else:
-            self._say(f"note: {text}")
+            self._say(f"note: {one_line(text)}")
 
     def block(self, done: BlockDone) -> None:
         if self._live is not None:
@@ -151,4 +150,4 @@ class View:
                 self._say(f"  furthest from a verdict: {running(cell)}")
 
     def _say(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        print_lines(text, to=self._stream)

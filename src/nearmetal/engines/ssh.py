@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ..errors import RunError, UnavailableError, UsageError
 from ..host import Completed, Host
 from ..host.runtime import make_runtime_directory
-from .contract import BIRTH, PID, Job, State, require_ids
+from .contract import BIRTH, PID, Job, State
 from .reach import at_once, destinations, on_node
 
 NAME = r"[A-Za-z0-9_\[][A-Za-z0-9_.@%+/:\\\[\]-]*"
@@ -61,10 +61,11 @@ class Ssh:
             )
             try:
                 identity = f"{name}:{_last_line(_remote(host, name, line, options, go_on).stdout)}"
-                require_ids(self, [identity])  # it has no birth if the worker ended at once
-                return identity
             except RunError as e:
-                return RunError(e.what, where=e.where or name, remedy=f"read {log} there")
+                return e
+            if re.fullmatch(self.id, identity, re.ASCII) is None:  # it has no start time
+                return RunError("its worker ended at once", where=name, remedy=f"read {log} there")
+            return identity
 
         begun = at_once(list(enumerate(hosts[: job.workers], start=1)), begin)
         ids = tuple(identity for identity in begun if isinstance(identity, str))

@@ -23,6 +23,10 @@ _IS_LAZY, _IS_PRESENT = 2, 4
 """Bits of the field _FLAGS."""
 
 
+_LONGEST_NUMBER = 63
+"""Largest shift in bits of a part of a number. Without a limit, a damaged file could take hours to read."""
+
+
 def _varints(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the field number and the value of each field of a message in the protocol buffers format. A value
     is an integer or a nested message."""
@@ -32,6 +36,8 @@ def _varints(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         nonlocal at
         value = shift = 0
         while True:
+            if shift > _LONGEST_NUMBER:
+                raise IndexError(f"a number at {at} has no end")
             byte = message[at]
             at += 1
             value |= (byte & 0x7F) << shift
@@ -63,8 +69,10 @@ class DumpStatistics:
     written: int
 
 
-def read_statistics(stats: bytes) -> DumpStatistics:
+def read_statistics(stats: bytes, where: str = "") -> DumpStatistics:
     """Parse the content of a stats-dump file.
+
+    where: path of the file, for error messages.
 
     Raises RunError if it has another format.
     """
@@ -74,7 +82,7 @@ def read_statistics(stats: bytes) -> DumpStatistics:
         values = dict(_varints(dump)) if isinstance(dump, bytes) else {}
         numbers = [values[n] for n in (_FREEZING, _FROZEN, _WRITTEN)]
     except (struct.error, IndexError, KeyError) as e:
-        raise RunError(f"cannot read CRIU's stats-dump: {e!r}") from e
+        raise RunError(f"cannot read CRIU's stats-dump: {e!r}", where=where) from e
     freezing, frozen, written = (n if isinstance(n, int) else 0 for n in numbers)
     return DumpStatistics(freezing=freezing / 1e6, frozen=frozen / 1e6, written=written * PAGE)
 
@@ -93,8 +101,10 @@ class Pagemap:
     lazy: int
 
 
-def read_pagemap(content: bytes) -> Pagemap:
+def read_pagemap(content: bytes, where: str = "") -> Pagemap:
     """Parse the content of a pagemap-*.img file.
+
+    where: path of the file, for error messages.
 
     Raises RunError if the content is truncated.
     """
@@ -109,7 +119,7 @@ def read_pagemap(content: bytes) -> Pagemap:
             at += 4 + size
         pages = entries[0][_PAGES_ID]
     except (struct.error, IndexError, KeyError) as e:
-        raise RunError(f"cannot read CRIU's pagemap: {e!r}") from e
+        raise RunError(f"cannot read CRIU's pagemap: {e!r}", where=where) from e
 
     def total(mask: int, flags: int) -> int:
         return PAGE * sum(e.get(_PAGES, 0) for e in entries[1:] if e.get(_FLAGS, 0) & mask == flags)
@@ -126,7 +136,7 @@ def check_images(images: Path) -> None:
     """
     expected: dict[int, int] = {}
     for file in sorted(images.glob("pagemap-*.img")):
-        found = read_pagemap(file.read_bytes())
+        found = read_pagemap(file.read_bytes(), str(file))
         expected[found.pages] = expected.get(found.pages, 0) + found.present
     for number, wanted in expected.items():
         file = images / f"pages-{number}.img"
@@ -142,7 +152,7 @@ def statistics_of(images: Path) -> DumpStatistics:
     Raises RunError if they cannot be read.
     """
     try:
-        return read_statistics((images / "stats-dump").read_bytes())
+        return read_statistics((images / "stats-dump").read_bytes(), str(images / "stats-dump"))
     except OSError as e:
         raise RunError(f"cannot read CRIU's stats-dump: {e.strerror}", where=str(images)) from e
 

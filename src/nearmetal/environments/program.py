@@ -6,7 +6,6 @@ Commands are run inside by the program's own command, such as `runc exec`."""
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import time
@@ -21,6 +20,7 @@ from ..host.processes.failure import describe_failure, find_message, outer_progr
 from ..host.processes.helper import wait_readable
 from ..host.processes.labelled import descendant
 from ..host.processes.running import running_program
+from ..host.replies import FirstInstruction, read_reply
 from .contract import InstanceRequest, Tools
 from .instance import START_TIMEOUT, seconds
 
@@ -182,8 +182,7 @@ class FirstReport:
             if time.monotonic() > deadline:
                 failure = log_failure(name, None, log, find)
                 raise RunError(f"no first instruction within {timeout:g} s: {failure}")
-        first: int = json.loads(line)["first"]
-        return first
+        return read_reply(line, FirstInstruction, str(log)).first
 
 
 @contextmanager

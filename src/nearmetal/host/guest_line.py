@@ -8,7 +8,8 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -18,6 +19,10 @@ from ..errors import RunError
 _HEAD = struct.Struct("=III")
 _WINDOW = 1 << 17
 _PIECE = 1 << 14
+_MOST_FRAME = 1 << 20
+"""Largest payload in bytes that is accepted. The agent sends less."""
+_MOST_OUTPUT = 64 << 20
+"""Most bytes of output that are accepted of one command."""
 ANSWER_SECONDS = 60.0
 """Seconds within which the agent answers a request that starts no command."""
 LOOK_AGAIN = 0.02
@@ -90,17 +95,18 @@ def answers(path: Path) -> bool:
 
 
 class GuestLine:
-    """A connection to the multiplexer of a guest.
+    """A connection to the multiplexer of a guest, which may be hostile.
 
     gone: called while the guest does not answer. It returns why the guest has ended, which stops waiting, or
         ''.
 
-    Every method raises RunError if the guest has ended, or does not answer in time.
+    Every method raises RunError if the guest has ended, does not answer in time, or sends anything but the
+    agent's messages.
     """
 
     def __init__(self, path: Path, gone: Callable[[], str] = str) -> None:
-        self._gone = gone
-        self._buffer = b""
+        self._path, self._gone = path, gone
+        self._buffer = bytearray()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(str(path))
@@ -118,8 +124,10 @@ class GuestLine:
         """Wait until the guest is ready and return its message, which may have arrived before."""
         self._send(FrameKind.AWAIT)
         payload = self._wait(FrameKind.HELLO, time.monotonic() + timeout)
-        fields = json.loads(payload[8:])
-        return Hello(kernel=str(fields.pop("kernel")), at=fields)
+        with self._well_formed():
+            fields = json.loads(payload[8:])
+            kernel = str(fields.pop("kernel"))
+            return Hello(kernel=kernel, at={str(step): int(at) for step, at in fields.items()})
 
     def clocks(self, *, tries: int = 5, timeout: float = ANSWER_SECONDS) -> Clocks:
         """Measure how far the guest's clocks are ahead, by the shortest of `tries` round trips.
@@ -133,7 +141,8 @@ class GuestLine:
         self._send(FrameKind.PING)
         payload = self._wait(FrameKind.PONG, time.monotonic() + timeout)
         half = (time.monotonic_ns() - before) // 2
-        monotonic, realtime = struct.unpack("=QQ", payload)
+        with self._well_formed():
+            monotonic, realtime = struct.unpack("=QQ", payload)
         return Clocks(monotonic=monotonic - before - half, realtime=realtime - real - half, error=half)
 
     def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float) -> CommandResult:
@@ -155,12 +164,18 @@ class GuestLine:
             kind, payload = self._frame(end)
             match kind:
                 case FrameKind.WINDOW:
-                    unused -= struct.unpack("=I", payload)[0]
+                    with self._well_formed():
+                        unused -= struct.unpack("=I", payload)[0]
                 case FrameKind.OUT | FrameKind.ERR:
                     (out if kind is FrameKind.OUT else err).extend(payload)
+                    if len(out) + len(err) > _MOST_OUTPUT:
+                        raise self._error(
+                            f"a command in the guest printed more than {_MOST_OUTPUT >> 20} MiB"
+                        )
                     self._send(FrameKind.WINDOW, struct.pack("=I", len(payload)))
                 case FrameKind.ENDED:
-                    status = os.waitstatus_to_exitcode(struct.unpack("=i", payload)[0])
+                    with self._well_formed():
+                        status = os.waitstatus_to_exitcode(struct.unpack("=i", payload)[0])
                     return CommandResult(status=status, stdout=bytes(out), stderr=bytes(err))
 
     def begin_move(self, port: Path) -> None:
@@ -197,7 +212,7 @@ class GuestLine:
             self._socket.settimeout(None)
             self._socket.sendall(_HEAD.pack(0, kind, len(payload)) + payload)
         except OSError as e:
-            raise RunError(self._gone() or f"the guest has gone: {e.strerror}") from e
+            raise self._error(self._gone() or f"the guest has gone: {e.strerror}") from e
 
     def _wait(self, wanted: FrameKind, end: float) -> bytes:
         while True:
@@ -209,24 +224,46 @@ class GuestLine:
         while True:
             if len(self._buffer) >= _HEAD.size:
                 _, kind, size = _HEAD.unpack_from(self._buffer)
+                if size > _MOST_FRAME:
+                    raise self._error(f"the guest announces a message of {size} bytes")
                 if len(self._buffer) >= _HEAD.size + size:
-                    payload = self._buffer[_HEAD.size : _HEAD.size + size]
-                    self._buffer = self._buffer[_HEAD.size + size :]
-                    return FrameKind(kind), payload
+                    payload = bytes(self._buffer[_HEAD.size : _HEAD.size + size])
+                    del self._buffer[: _HEAD.size + size]
+                    with self._well_formed():
+                        return FrameKind(kind), payload
             self._more(end)
 
     def _more(self, end: float) -> None:
+        if time.monotonic() > end:  # also if it sends messages of other kinds without end
+            raise self._error(self._gone() or "the guest did not answer in time")
         self._socket.settimeout(LOOK_AGAIN)
         try:
             more = self._socket.recv(1 << 16)
         except TimeoutError:
             if reason := self._gone():
-                raise RunError(reason) from None
-            if time.monotonic() > end:
-                raise RunError("the guest did not answer in time") from None
+                raise self._error(reason) from None
             return
         except OSError as e:
-            raise RunError(self._gone() or f"the guest has gone: {e.strerror}") from e
+            raise self._error(self._gone() or f"the guest has gone: {e.strerror}") from e
         if not more:
-            raise RunError(self._gone() or "the guest has gone")
+            raise self._error(self._gone() or "the guest has gone")
         self._buffer += more
+
+    def _error(self, what: str) -> RunError:
+        return RunError(what, where=str(self._path))
+
+    @contextmanager
+    def _well_formed(self) -> Iterator[None]:
+        """Raise RunError if a message of the guest cannot be parsed."""
+        try:
+            yield
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+            struct.error,
+        ) as e:
+            raise self._error(f"the guest sent an invalid message: {e}") from e

@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import msgspec
+
 from ..errors import BusyError, RunError, UsageError
 from ..host.processes import labelled as processes
 from ..model.environments.image import HOST, Expired, ImageDefinition
@@ -130,7 +132,7 @@ class ImageStore:
         directory = self.directory / "trees" / key
         try:
             record = json.loads((directory / RECORD).read_text())
-            made = TreeDescription(**{**record, "packages": tuple(record["packages"])})
+            made = msgspec.convert(record, TreeDescription)
         except (OSError, ValueError, TypeError, KeyError):
             return None
         return Image(name=name, key=key, directory=directory, **vars(made))
@@ -171,6 +173,7 @@ class ImageStore:
         Raises BusyError if another process works on it again, RunError if it cannot be removed.
         """
         lock, work = self.directory / "locks" / name, self.directory / "making" / name
+        lock.parent.mkdir(exist_ok=True)
         with locked(lock, f"image {name} is being made"):
             _end_dead_maker(lock)
             try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,16 @@ class RankSteps:
     ends: tuple[float, ...]
 
 
+class _Head(msgspec.Struct, frozen=True):
+    """The line with the steps of a rank. first: end of the first step by the rank's clock, in ns."""
+
+    steps: int
+    first: int
+    passes: int
+    wrong: int
+    strange: int
+
+
 def read_steps(text: str, ahead: float = 0.0) -> RankSteps:
     """Parse the output that nm-keeper prints for a rank when it is ended.
 
@@ -35,16 +46,19 @@ def read_steps(text: str, ahead: float = 0.0) -> RankSteps:
     head = next((line for line in lines if line.startswith('{"steps"')), None)
     if head is None:
         raise ValueError("no line with the steps of a rank")
-    said = json.loads(head)
+    said = msgspec.json.decode(head, type=_Head)
     between = [int(word) for line in lines for word in line.split()]
-    if len(between) + 1 != max(said["steps"], 1):
-        raise ValueError(f"{len(between)} times of {said['steps']} steps")
-    whole = itertools.accumulate((us / 1e6 for us in between), initial=said["first"] / 1e9 + ahead)
+    if len(between) + 1 != max(said.steps, 1):
+        raise ValueError(f"{len(between)} times of {said.steps} steps")
+    try:
+        whole = tuple(itertools.accumulate((us / 1e6 for us in between), initial=said.first / 1e9 + ahead))
+    except OverflowError as e:
+        raise ValueError(str(e)) from e
     return RankSteps(
-        passes=said["passes"],
-        wrong=said["wrong"],
-        strange=said["strange"],
-        ends=tuple(whole) if said["steps"] > 0 else (),
+        passes=said.passes,
+        wrong=said.wrong,
+        strange=said.strange,
+        ends=whole if said.steps > 0 else (),
     )
 
 

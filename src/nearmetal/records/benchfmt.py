@@ -15,6 +15,7 @@ from statistics import median
 
 from ..model.record import JsonValue, Row, Status, TrialRecord, section
 from ..model.study import Better
+from ..plain_text import clean, one_line
 from .reading import counted_attempts
 
 _NOT_IN_NAMES = re.compile(r"[/=\s]")
@@ -45,7 +46,7 @@ def benchfmt(records: Iterable[TrialRecord], *, study: str, provenance: Mapping[
         f"{median(row.values)!r} {unit(row.unit)}"
         for r, row in used
     ]
-    return ("\n".join(lines) + "\n").encode()
+    return clean("\n".join(lines) + "\n").encode()
 
 
 def unit(base: str) -> str:
@@ -54,11 +55,11 @@ def unit(base: str) -> str:
 
 
 def _configuration(study: str, provenance: Mapping[str, JsonValue]) -> list[str]:
-    lines = [f"study: {study}"]
+    lines = [f"study: {one_line(study)}"]
     for of, name in (("cpu", "model"), ("kernel", "release")):
         value = section(provenance, of).get(name)
         if isinstance(value, str):
-            lines.append(f"{of}: {' '.join(value.split())}")
+            lines.append(f"{of}: {one_line(value)}")
     return lines
 
 

@@ -26,7 +26,7 @@ from ..errors import RecordsError
 from ..host.untrusted import LIMIT, UntrustedDirectory
 from ..model.record import Claim
 from .disk import failure, is_there
-from .json_files import names_in
+from .json_files import names_in, parse_json
 
 CLAIMS, COORDINATOR, PRESENT = "claims", "coordinator", "present"
 """Directories in a results directory. CLAIMS: claims to blocks. COORDINATOR: claims to coordinate the run, as
@@ -194,7 +194,7 @@ class Claims:
         """Return the label of the worker that holds a claim; None if the file is not completely written
         yet."""
         with suppress(ValueError, KeyError, TypeError):
-            return str(json.loads(self._files.read_bytes(name))["run"])
+            return str(parse_json(self._files.read_bytes(name))["run"])
         return None
 
     @contextmanager
@@ -274,7 +274,7 @@ def read_claim(place: Path, block: int, attempt: int, now: Callable[[], float]) 
             if not is_there(files, name):
                 return None
             content, renewed = _content_of(files, name)
-        data = json.loads(content) if content else _UNWRITTEN
+        data = parse_json(content) if content else _UNWRITTEN
         return StoredClaim(
             claim=Claim(block, attempt, str(data["run"])),
             host=str(data["host"]),
@@ -282,7 +282,7 @@ def read_claim(place: Path, block: int, attempt: int, now: Callable[[], float]) 
             state=ClaimState(data["state"]),
             age=max(0.0, now() - renewed),
         )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
+    except (OSError, ValueError, OverflowError, KeyError, TypeError) as e:
         raise RecordsError(
             f"corrupt claim: {e}", where=str(files.path_to(name)), remedy="take it from a copy"
         ) from e

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 from contextlib import suppress
 from pathlib import Path, PurePath
 
 from ..errors import DiskFullError, RecordsError
 from ..host.untrusted import UntrustedDirectory
+from ..plain_text import shell_word
 
 _FULL = {
     errno.ENOSPC: "no space left on the device",
@@ -20,7 +20,7 @@ _FULL = {
 
 def resume_line(directory: Path | str) -> str:
     """Return the command that resumes the run of a results directory."""
-    return f"nearmetal resume {shlex.quote(str(directory))}"
+    return f"nearmetal resume {shell_word(str(directory))}"
 
 
 TRY_SECONDS = 90
@@ -29,7 +29,7 @@ TRY_SECONDS = 90
 
 def try_line(directory: Path | str) -> str:
     """Return the command that tries the changes suggested for a results directory."""
-    return f"nearmetal try {shlex.quote(str(directory))}"
+    return f"nearmetal try {shell_word(str(directory))}"
 
 
 def analyze_line(directory: Path | str) -> str:
@@ -38,7 +38,7 @@ def analyze_line(directory: Path | str) -> str:
     The path is left out if the directory is directly below results/, because the command shows the newest
     results there by default.
     """
-    named = "" if Path(directory).parent == Path("results") else f" {shlex.quote(str(directory))}"
+    named = "" if Path(directory).parent == Path("results") else f" {shell_word(str(directory))}"
     return f"nearmetal analyze --all{named}"
 
 

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from ..model.record import TrialRecord
 from ..model.result import Cell
+from ..plain_text import clean, spreadsheet_text
 from .benchfmt import benchfmt
 from .codec import to_dict
 from .directory import ResultsDirectory
@@ -55,11 +56,14 @@ def export(directory: ResultsDirectory, cells: Sequence[Cell], format: ExportFor
 
 def to_csv(records: Iterable[TrialRecord]) -> bytes:
     """Return the values as RFC 4180 text with a header (tables.COLUMNS). Numbers have the shortest exact
-    form; a missing value is empty."""
+    form; a missing value is empty. No spreadsheet interprets a text as a formula."""
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     writer.writerow(COLUMNS)
-    writer.writerows(value_rows(records))
+    writer.writerows(
+        [spreadsheet_text(value) if isinstance(value, str) else value for value in row]
+        for row in value_rows(records)
+    )
     return out.getvalue().encode()
 
 
@@ -72,7 +76,7 @@ def whole_json(directory: ResultsDirectory, records: Iterable[TrialRecord], cell
         "cells": [to_json(c) for c in cells],
         "records": [to_dict(r) for r in records],
     }
-    return json.dumps(whole, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    return clean(json.dumps(whole, ensure_ascii=False, allow_nan=False)).encode() + b"\n"
 
 
 def to_parquet(records: Iterable[TrialRecord]) -> bytes:

@@ -11,10 +11,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ..errors import RecordsError
 from ..host.untrusted import UntrustedDirectory
 from ..model.record import JsonValue
 
+_END_OF_TIME = 1e11
+"""Unix seconds beyond which times have no date of four digits."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -106,6 +110,27 @@ def require_schema(data: Mapping[str, Any], what: str, known: int, file: Path) -
         )
 
 
+def parse_json(text: bytes) -> Any:
+    """Return the value of a JSON text. Stricter than json.loads(): without NaN, infinity and halves of
+    surrogate pairs, which cannot be written again.
+
+    Raises ValueError.
+    """
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError as e:
+        raise ValueError("nested too deeply") from e
+
+
+def unix_time(value: Any) -> float:
+    """Return a time in Unix seconds, as a file gives it. Raises TypeError, and ValueError for a time that has
+    no date."""
+    seconds = float(value)
+    if not 0 <= seconds < _END_OF_TIME:
+        raise ValueError(f"{seconds:g} is not a time in Unix seconds")
+    return seconds
+
+
 def json_object(directory: UntrustedDirectory, name: str) -> dict[str, Any]:
     """Return the JSON object in a file.
 
@@ -113,8 +138,8 @@ def json_object(directory: UntrustedDirectory, name: str) -> dict[str, Any]:
     """
     where = str(directory.path_to(name))
     try:
-        data = json.loads(read_bytes(directory, name))
-    except (ValueError, RecursionError) as e:
+        data = parse_json(read_bytes(directory, name))
+    except ValueError as e:
         raise RecordsError(f"corrupt: {e}", where=where, remedy="take it from a copy") from e
     if type(data) is not dict:
         raise RecordsError("corrupt: not an object", where=where, remedy="take it from a copy")

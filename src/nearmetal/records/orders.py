@@ -54,7 +54,7 @@ class Orders:
                 continue  # withdrawn meanwhile
             except OSError as e:
                 raise unreadable(e, self._place.path_to(name)) from e
-            yield order_from(line)
+            yield order_from(line, str(self._place.path_to(name)))
 
     def stop(self) -> None:
         """Remove all orders, and tell all workers to end after the block that they are running.
@@ -84,8 +84,10 @@ def order_line(order: NextBlock) -> bytes:
     return msgspec.json.encode(data) + b"\n"
 
 
-def order_from(line: bytes) -> NextBlock:
+def order_from(line: bytes, where: str) -> NextBlock:
     """Parse a line written by order_line().
+
+    where: place of the line, for error messages.
 
     Raises UsageError for a line that contains no valid NextBlock.
     """
@@ -94,8 +96,9 @@ def order_from(line: bytes) -> NextBlock:
     except (ValueError, RecursionError) as e:  # includes msgspec.DecodeError
         raise UsageError(
             f"not a round to run: {e}",
+            where=where,
             remedy="write one as `nearmetal run-block DIR BLOCK --dry-run --json` prints it",
         ) from e
     if order.attempt < 1 or order.block.number < 1:
-        raise UsageError("not a round to run: rounds and attempts count from 1")
+        raise UsageError("not a round to run: rounds and attempts count from 1", where=where)
     return order

@@ -146,9 +146,10 @@ def newest_own_run(parent: Path, wanted: Callable[[Path], bool]) -> Path | None:
     Raises RecordsError if a note is corrupt.
     """
     try:
-        below = [path for path in parent.iterdir() if path.is_dir() and wanted(path)]
+        names = UntrustedDirectory(parent).names()
     except OSError:
         return None
+    below = [path for path in (parent / name for name in names) if path.is_dir() and wanted(path)]
     since = {path: run.since for path in below if (run := own_run(path)) is not None}
     return max(since, key=since.__getitem__, default=None)
 
@@ -172,11 +173,13 @@ def _name(path: Path) -> str:
 
 
 def _forget_oldest(place: Path) -> None:
-    files = []
-    for file in place.glob("*.json"):
-        with suppress(FileNotFoundError):  # another process has removed it
-            files.append((file.stat().st_mtime, file))
-    for _, file in sorted(files)[: max(0, len(files) - KEPT)]:
+    notes = UntrustedDirectory(place)
+    written = {
+        name: facts.st_mtime
+        for name in notes.names()
+        if name.endswith(".json") and (facts := notes.stat(name)) is not None
+    }
+    for name in sorted(written, key=written.__getitem__)[: max(0, len(written) - KEPT)]:
         with suppress(OSError, ValueError):
-            if msgspec.json.decode(file.read_bytes(), type=OwnRun).workers is None:
-                file.unlink()
+            if msgspec.json.decode(notes.read_bytes(name), type=OwnRun).workers is None:
+                notes.unlink(name)

@@ -10,7 +10,7 @@ from ..errors import RecordsError
 from ..host.untrusted import UntrustedDirectory
 from ..model.plan import GROWING, ExpectedLooks, GrowingLooks, Schedule, Work
 from ..model.record import JsonValue
-from .json_files import json_object, require_schema
+from .json_files import json_object, require_schema, unix_time
 
 _SCHEMA, _OLD_SCHEMA = 2, 1
 """Schemas of plan.json. Plans of schema 1 have no schedule."""
@@ -88,8 +88,8 @@ def read_plan(directory: UntrustedDirectory, name: str) -> PlanMeta:
             study=str(data["study"]),
             seed=int(data["seed"]),
             arms=tuple(str(a) for a in data["arms"]),
-            created=float(data["created"]),
-            started=None if (started := data.get("started")) is None else float(started),
+            created=unix_time(data["created"]),
+            started=None if (started := data.get("started")) is None else unix_time(started),
             schedule=_schedule(data),
             slices={str(k): int(v) for k, v in data.get("slices", {}).items()},
             work={

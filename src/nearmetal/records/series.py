@@ -21,10 +21,12 @@ from .json_files import (
     json_bytes,
     json_object,
     new_directory,
+    parse_json,
     read_bytes,
     require_schema,
     safe_name,
     text_in,
+    unix_time,
 )
 
 SERIES, STUDIES, ENDS, TABLE = "series.json", "studies", "ends.jsonl", "published.toml"
@@ -97,8 +99,8 @@ class SeriesDirectory:
         """
         file = self.path / SERIES
         try:
-            return float(json_object(self.files, SERIES)["created"])
-        except (ValueError, KeyError, TypeError) as e:
+            return unix_time(json_object(self.files, SERIES)["created"])
+        except (ValueError, OverflowError, KeyError, TypeError) as e:
             raise RecordsError(f"corrupt: {e!r}", where=str(file), remedy="take it from a copy") from e
 
     def series(self, load: Callable[[str, str], Study]) -> Series:
@@ -186,7 +188,7 @@ class SeriesDirectory:
         out: dict[str, str] = {}
         for line in read_bytes(self.files, name).splitlines() if self.files.exists(name) else ():
             try:
-                entry = json.loads(line)
+                entry = parse_json(line)
                 out[str(entry["part"])] = str(entry["why"])
             except (ValueError, KeyError, TypeError):
                 continue

@@ -72,7 +72,9 @@ def scale_text(scale: Scale | None) -> str:
 
 
 def series_text(series: Series, results: Sequence[PartResult], paper: Published | None) -> str:
-    return "\n\n".join([series.title, answer_of(results), *map(text_of, sheet(series, results, paper))])
+    return "\n\n".join(
+        [one_line(series.title), answer_of(results), *map(text_of, sheet(series, results, paper))]
+    )
 
 
 def series_json(

@@ -101,7 +101,8 @@ def markdown_of(leaf: Leaf) -> str:
 
 def text_of(leaf: Leaf) -> str:
     """Render a section as plain text for a terminal, without its charts."""
-    parts = [leaf.title, "─" * len(leaf.title)]
+    title = one_line(leaf.title)
+    parts = [title, "─" * len(title)]
     for block in leaf.blocks:
         match block:
             case Words():

@@ -1,34 +1,15 @@
-"""Makes foreign text safe to show: control and direction characters are written out and have no effect."""
+"""Words and lengths of time as the reports write them."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from typing import TypeVar
 
+from ..plain_text import clean as clean
+from ..plain_text import one_line as one_line
+
 T = TypeVar("T")
-
-_KEPT = {"\n", "\t"}
-_UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-
-
-def clean(text: str) -> str:
-    """Write out every control, direction and invisible character of a text as \\u{...}.
-
-    Otherwise terminal escapes, right-to-left overrides and lone surrogates in a host name or in the output of
-    a program would change what a reader sees. Newline and tab are kept.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        f"\\u{{{ord(c):x}}}" if unicodedata.category(c) in _UNSAFE and c not in _KEPT else c for c in text
-    )
-
-
-def one_line(text: str) -> str:
-    """Return the text on one line, with unsafe characters written out by clean()."""
-    return " ".join(clean(text).split())
 
 
 def slug(text: str) -> str:

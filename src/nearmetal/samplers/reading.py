@@ -14,6 +14,7 @@ from ..errors import RecordsError
 from ..host.counters.procfiles import Counters, CounterUnits, instance_counters, node_counters
 from ..host.untrusted import UntrustedDirectory
 from ..model.scope import INSTANCE, Scope
+from ..records.json_files import parse_json
 from .frames import frames
 from .sampler import SCHEMA
 
@@ -107,8 +108,8 @@ def read_sections(directory: UntrustedDirectory, name: str) -> Iterator[SampleSe
 
 def _object(line: bytes, path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as e:
+        data = parse_json(line)
+    except ValueError as e:
         raise RecordsError(f"corrupt sample: {e}", where=str(path)) from e
     if type(data) is not dict:
         raise RecordsError("corrupt sample: not an object", where=str(path))

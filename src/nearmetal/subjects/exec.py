@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from ..environments import RemoteInstance
 from ..errors import TrialFailedError
 from ..host.processes.helper import wait_readable
+from ..host.replies import FirstInstruction, read_reply
 from ..meters.groups import MeteredArm
 from ..model.study import Arm, Design, EventSubject, SubjectFacts
 from ..node.arms.running_arm import RunningArm
@@ -92,7 +92,7 @@ def _first_instruction(arm: RunningArm) -> float:
                 raise TrialFailedError(
                     f"a command in the instance did not report for {COMMAND_LIMIT:g} s", where=where
                 )
-            first: int = json.loads(os.read(descriptor, 4096))["first"]
+            first = read_reply(os.read(descriptor, 4096), FirstInstruction, where).first
             process.wait(COMMAND_LIMIT)
         except TimeoutError as e:
             raise TrialFailedError(f"a command in the instance does not end: {e}", where=where) from e

@@ -3,12 +3,13 @@ does not answer its clients."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+
+import msgspec
 
 from ..environments import (
     Backend,
@@ -21,6 +22,7 @@ from ..environments import (
 from ..errors import TrialFailedError
 from ..host import Host, Process
 from ..host.processes.failure import describe_failure
+from ..host.replies import read_reply
 from ..lifecycle import (
     Method,
     NotConvergedError,
@@ -387,6 +389,13 @@ def _row_of(w: MoveSubject, metric: str, values: Sequence[float], why: str) -> R
     return event_row(w, metric, "s", values)
 
 
+class _DirtyEnd(msgspec.Struct, frozen=True):
+    """The last line of nm-probe dirty: pages that it has written, and those that it found wrong."""
+
+    pages: int
+    wrong: int
+
+
 def _verify(program: Process, output: Path) -> Mapping[str, JsonValue]:
     """End the program in the guest, and return what it has verified.
 
@@ -401,7 +410,7 @@ def _verify(program: Process, output: Path) -> Mapping[str, JsonValue]:
     text = output.read_text(errors="replace")
     if status != 0:
         raise TrialFailedError(f"in the guest: {describe_failure('nm-probe', status, text)}")
-    last: Mapping[str, int] = json.loads(text.splitlines()[-1])
-    if last.get("wrong") != 0 or last["pages"] < before:
+    last = read_reply(text.rstrip().rpartition("\n")[2], _DirtyEnd, str(output))
+    if last.wrong != 0 or last.pages < before:
         raise TrialFailedError("the program in the guest computed a wrong answer after the move")
-    return {"pages_written": last["pages"], "wrong_pages": 0, "second_copies": 0}
+    return {"pages_written": last.pages, "wrong_pages": 0, "second_copies": 0}

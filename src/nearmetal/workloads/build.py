@@ -195,7 +195,7 @@ def stored_tools(host: Host, cache: Path, stored: StoredTools) -> BuiltTools | N
         with _aside(cache) as aside:
             made = Path(aside) / "made"
             try:
-                _copy_programs(UntrustedDirectory(stored.place / digest), made / "bin")
+                _copy_programs(stored.place, f"{digest}/bin", made / "bin")
             except OSError:
                 return None
             if contents_digest(made / "bin") != contents:
@@ -215,11 +215,12 @@ def contents_digest(programs: Path) -> str:
     return sha.hexdigest()
 
 
-def _copy_programs(source: UntrustedDirectory, target: Path) -> None:
+def _copy_programs(place: Path, name: str, target: Path) -> None:
+    source, programs = UntrustedDirectory(place.parent), f"{place.name}/{name}"
     target.mkdir(parents=True)
-    for name in source.names("bin"):
-        file = target / name
-        file.write_bytes(source.read_bytes(f"bin/{name}"))
+    for program in source.names(programs):
+        file = target / program
+        file.write_bytes(source.read_bytes(f"{programs}/{program}"))
         file.chmod(0o755)
 
 

@@ -9,13 +9,17 @@ from pathlib import Path
 
 from ...environments.external import (
     External,
+    RestoredError,
     Saved,
     Work,
     WrittenError,
     again_line,
     describe,
+    forget_restored,
     remove_images,
+    sync_images,
     write_begun,
+    write_restored,
     write_saved,
 )
 from ...errors import NearmetalError, RunError
@@ -50,12 +54,46 @@ def write(host: Host, external: External, work: Work, saved: Saved, images: Path
             begin_checkpoint(images, saved)
             noting = replace(work, round_written=round_written)
             external.checkpoint(host, noting, images.absolute(), saved.method)
+            _sync(host, external, images)
     except WrittenError as e:
         write_saved(images, saved)
         raise written(e, images) from e
     except (KeyboardInterrupt, OSError) as e:
         raise stopped_dump(host, external, images, why=e) from e
     return frozen
+
+
+def _sync(host: Host, external: External, images: Path) -> None:
+    """Flush all images to the disk: those of an instance that continues, and what was written after the end
+    of one. Raises RunError."""
+    try:
+        sync_images(host, images)
+    except RunError as e:
+        if runs(host, external):
+            raise RunError(
+                f"no checkpoint of {external.name}, which continues: {e.what}", remedy=e.remedy
+            ) from e
+        raise RunError(
+            f"{external.name} has ended, and {e.what}",
+            where=str(images),
+            remedy=f"before the machine stops: copy the directory to another disk, or {again(images, None)}",
+        ) from e
+
+
+def restore_noted(host: Host, external: External, work: Work, images: Path, saved: Saved) -> str:
+    """Restore an instance on this machine from images, and note there that it was restored, so that no second
+    copy is. Returns its name."""
+    write_restored(images, external.name, finished=False)
+    try:
+        now = external.restore(host, work, images.absolute(), saved)
+    except RestoredError:
+        write_restored(images, external.name)
+        raise
+    except NearmetalError:
+        forget_restored(images)
+        raise
+    write_restored(images, now)
+    return now
 
 
 def begin_checkpoint(images: Path, saved: Saved) -> None:

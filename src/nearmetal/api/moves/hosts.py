@@ -16,7 +16,15 @@ from pathlib import Path
 
 from ...environments import Criu, Dump
 from ...environments import criu as criu_of
-from ...environments.external import Dumps, RestoredError, Saved, Work
+from ...environments.external import (
+    Dumps,
+    RestoredError,
+    Saved,
+    Work,
+    sync_command,
+    take_back,
+    write_handed_over,
+)
 from ...errors import NearmetalError, RunError
 from ...host import Host, Process, paced
 from ...host.processes.failure import TIMED_OUT, describe_failure
@@ -27,9 +35,9 @@ from ...host.ssh import SshHost
 from .plans import ASK_SECONDS, REMOTE, SECONDS
 
 _DIES_WITH_TOOL = ("setpriv", "--pdeathsig", "KILL", "--")
-_KILL_NOTED = 'p=$(cat "$f") && tr "\\0" " " <"/proc/$p/cmdline" | grep -q -F -- "$0" && kill "$p"'
-"""Shell command that kills the process whose PID is in the file $f, if its command line contains $0. The PID
-may belong to another program by now."""
+_RUNS_NOTED = 'p=$(cat "$f") && tr "\\0" " " <"/proc/$p/cmdline" | grep -q -F -- "$0"'
+"""Shell command that succeeds if the process whose PID is in the file $f runs, and its command line contains
+$0. The PID may belong to another program by now."""
 _READY = b"\0"
 """Byte that a program of CRIU writes to the descriptor of --status-fd when it is ready."""
 _LONGEST = 86_400.0
@@ -94,6 +102,14 @@ class RemoteImages:
         pack = self.remote.words(["tar", "--directory", str(self.path), "--create", "--file", "-", "."])
         unpack = ["tar", "--directory", str(images), "--extract", "--file", "-"]
         self._pipe(pack, unpack, what=f"the images are not copied back from {self.remote.name}")
+
+    def sync_words(self) -> tuple[str, ...]:
+        """Return the local command that waits until the page server has written its files, and flushes them
+        to the disk of the other machine."""
+        note = (self.path / criu_of.PAGE_SERVER_LOG).with_suffix(".pid")
+        flush = f"{shlex.join(sync_command(self.path))} && sync -- {shlex.quote(str(self.path.parent))}"
+        line = f"f=$1; while {_RUNS_NOTED}; do sleep 0.01; done 2>/dev/null; {flush}"
+        return tuple(self.remote.words(["sh", "-c", line, str(self.path), str(note)]))
 
     def _pipe(self, *commands: Sequence[str], what: str) -> None:
         # pipefail is needed: a tar that cannot read a file writes zeros for it, which the other tar accepts.
@@ -160,7 +176,7 @@ class RemoteImages:
         if self.remote.connected():
             notes = [str(note) for _, note in self._programs]
             remove = "" if self.kept else '; rm -r -f "$0"'
-            end = f'for f in "$@"; do {_KILL_NOTED}; done 2>/dev/null{remove}'
+            end = f'for f in "$@"; do {_RUNS_NOTED} && kill "$p"; done 2>/dev/null{remove}'
             if self.remote.run(["sh", "-c", end, str(self.path), *notes], timeout=ASK_SECONDS).ok:
                 return ""
         # If the directory is kept, the error says what to copy from it.
@@ -234,6 +250,7 @@ def move_lazily(
             signal_all(held, signal.SIGSTOP)
             there.send(images)
             fetcher = there.fetch_pages(work.criu(remote), port, images / criu_of.LAZY_LOG)
+            write_handed_over(images, remote.name, there.path)
             asked = True
             now = external.restore_lazily(remote, work, there.path, saved)
         except (NearmetalError, OSError, KeyboardInterrupt) as e:
@@ -246,6 +263,7 @@ def move_lazily(
                     f"stopped here: {why}",
                     remedy=f"end it there, then here: kill -CONT {' '.join(map(str, tree(first)))}",
                 ) from e
+            take_back(images)
             signal_all(held, signal.SIGCONT)
             external.thaw(host)
             fate = "continues here" if await_ends(held, 0.0) else "runs nowhere"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -26,10 +27,15 @@ def only_one(instance: str) -> Iterator[None]:
     """
     file = user_state() / "nearmetal" / "moves.lock"
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        fd = os.open(file, flags, 0o600)
     except OSError as e:
         raise UsageError(f"{file}: {e.strerror}", remedy="make that directory writable") from e
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+        os.close(fd)
+        raise UsageError(f"{file} is not a file of this user", remedy=f"remove {file}")
     place = int.from_bytes(sha256(instance.encode()).digest()[:8]) % _PLACES
     busy = f"{instance} is checkpointed, restored or moved by another command"
     with _locked(fd, lambda fd, how: fcntl.lockf(fd, how, 1, place), busy):
@@ -43,7 +49,7 @@ def only_one_of(directory: Path) -> Iterator[None]:
     Raises BusyError if another command restores from them.
     """
     try:
-        fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:  # who reads the images says what is wrong with them
         yield
         return

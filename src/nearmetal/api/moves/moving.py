@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -16,58 +15,49 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ...environments.criu import PAGE_SERVER_LOG
-from ...environments.criu_images import memory_sent
 from ...environments.external import FORMS as FORMS
 from ...environments.external import (
     DestinationKind,
-    Dumps,
     External,
     MovedAway,
     Moves,
     RestoredError,
-    Saved,
     Target,
-    Work,
-    WrittenError,
     find_external,
-    forget_restored,
     named,
     require_new,
-    sizes_of,
-    take_back,
-    write_handed_over,
-    write_images,
-    write_restored,
     write_saved,
 )
 from ...errors import NearmetalError, RunError
 from ...host import Host, LocalHost
 from ...host.runtime import scratch_directory, user_state
 from ...host.ssh import SshHost, SshWay, ssh_host
-from ...lifecycle import Method
-from ...model.change import replace
 from .dumps import (
-    again,
-    begin_checkpoint,
     described,
     interrupted,
-    removed_if_failed,
-    runs,
-    stopped_dump,
+    restore_noted,
     write,
-    written,
 )
-from .hosts import RemoteImages, images_on, move_lazily, reason_of
 from .locks import only_one, only_one_of
-from .plans import ASK_SECONDS, CHECKPOINT, MIGRATE, MoveOptions, MovePlan, planned, remember, work_of
-from .restore_plans import RESTORE, RestorePlan, planned_restore, read, remember_restore
+from .plans import CHECKPOINT, MIGRATE, MoveOptions, MovePlan, planned, remember, work_of
+from .remote import move_to_host
+from .restore_plans import (
+    RESTORE,
+    RestorePlan,
+    UntrustedError,
+    planned_restore,
+    read,
+    remember_restore,
+    require_trust,
+    untrusted_plan,
+)
 
 __all__ = [
     "MoveOptions",
     "MovePlan",
     "MoveResult",
     "RestorePlan",
+    "UntrustedError",
     "checkpoint",
     "migrate",
     "plan_checkpoint",
@@ -114,18 +104,26 @@ def plan_migrate(instance: str, to: str, how: MoveOptions) -> MovePlan:
         return planned(host, external, target, how, MIGRATE, remote)
 
 
-def plan_restore(directory: Path, into: str | None = None) -> RestorePlan:
+def plan_restore(directory: Path, into: str | None = None, *, trust: bool = False) -> RestorePlan:
     """Return the predicted duration of a restore, and what would prevent it. See restore()."""
     host = LocalHost()
     with only_one_of(directory):
+        try:
+            if not trust:
+                require_trust(directory)
+        except UntrustedError as e:
+            return untrusted_plan(directory, into, e)
         saved, external = read(host, directory, into, complete=False)
         return planned_restore(host, directory, saved, external)
 
 
-def checkpoint(instance: str, to: Path, how: MoveOptions, say: Say = lambda _: None) -> MoveResult:
+def checkpoint(
+    instance: str, to: Path, how: MoveOptions, say: Say = lambda _: None, warn: Say = lambda _: None
+) -> MoveResult:
     """Write an instance to a new directory. The instance ends then, unless how.keep_running is set.
 
     say: called with a message for the user when the writing begins.
+    warn: called with a warning, if there is one.
 
     Raises UsageError, UnavailableError, and RunError, which says whether the instance still runs.
     """
@@ -133,6 +131,8 @@ def checkpoint(instance: str, to: Path, how: MoveOptions, say: Say = lambda _: N
     external, target = find_external(host, instance), _directory(to)
     with _alone(external):
         plan = planned(host, external, target, how, CHECKPOINT)
+        if plan.warning and not how.keep_running:
+            warn(plan.warning)
         say(f"writing {plan.instance} to {to}")
         require_new(to)
         saved = described(host, external, plan.method)
@@ -153,16 +153,21 @@ def checkpoint(instance: str, to: Path, how: MoveOptions, say: Say = lambda _: N
     )
 
 
-def restore(directory: Path, into: str | None = None, say: Say = lambda _: None) -> MoveResult:
+def restore(
+    directory: Path, into: str | None = None, say: Say = lambda _: None, *, trust: bool = False
+) -> MoveResult:
     """Restore an instance from a directory that checkpoint() has written. The images stay there.
 
     into: name of the instance after the restore, such as another QMP socket; None for the name that it had.
+    trust: whether a checkpoint of somebody else is restored too.
 
-    Raises UsageError, UnavailableError and RunError.
+    Raises UntrustedError, UsageError, UnavailableError and RunError.
     """
     host = LocalHost()
     with ExitStack() as stack:
         stack.enter_context(only_one_of(directory))
+        if not trust:
+            require_trust(directory)
         saved, external = read(host, directory, into, complete=True)
         work = work_of(MoveOptions(), external)
         external.require_programs(host, work)
@@ -171,7 +176,7 @@ def restore(directory: Path, into: str | None = None, say: Say = lambda _: None)
         plan = planned_restore(host, directory, saved, external)
         begin = time.monotonic()
         try:
-            now = _restored(host, external, work, directory, saved)
+            now = restore_noted(host, external, work, directory, saved)
         except KeyboardInterrupt as e:
             raise interrupted(external, directory) from e
         total = time.monotonic() - begin
@@ -208,16 +213,18 @@ def migrate(
         if target.way is DestinationKind.SOCKET:
             stack.enter_context(_alone(named(f"qmp:{target.text}")))
         plan = planned(host, external, target, how, MIGRATE, remote)
-        if plan.method.risk:
-            warn(plan.method.risk)
+        for warning in filter(None, (plan.method.risk, plan.warning)):
+            warn(warning)
         say(f"moving {plan.instance} by {plan.method} to {to}")
         images = None
         if isinstance(external, Moves):
             done = external.migrate(host, work_of(how, external, plan.method), target, plan.method)
         elif remote is not None:
-            done = _to_host(host, external, target, how, plan, remote, warn)
+            done = move_to_host(host, external, _images_of(target, how, plan), how, plan, remote, warn)
         else:
             done, images = _by_directory(host, external, target, how, plan)
+        if done.warning:
+            warn(done.warning)
     remember(plan, target, done.total, done.downtime)
     return MoveResult(
         action=MIGRATE,
@@ -254,7 +261,7 @@ def _by_directory(
     size = write_saved(images, saved)
     try:
         with only_one_of(images):
-            now = _restored(host, external, work, images, saved)
+            now = restore_noted(host, external, work, images, saved)
     except RestoredError:
         raise
     except KeyboardInterrupt as e:
@@ -265,170 +272,6 @@ def _by_directory(
         ) from e
     end = time.monotonic()
     return MovedAway(now=now, total=end - begin, downtime=end - frozen, sent=size), str(images)
-
-
-def _to_host(
-    host: Host,
-    external: External,
-    target: Target,
-    how: MoveOptions,
-    plan: MovePlan,
-    remote: SshHost,
-    warn: Say,
-) -> MovedAway:
-    """Move an instance to another machine, by images or by memory that CRIU sends. The images on this machine
-    are removed.
-
-    warn: called with a message for the user if the move goes on in spite of Ctrl-C, or leaves files there.
-    """
-    images = _images_of(target, how, plan).absolute()
-    require_new(images)
-    saved = described(host, external, plan.method)
-    work, begin = work_of(how, external), time.monotonic()
-    now = ""
-    try:
-        with images_on(host, remote, work, warn) as there:
-            if plan.method.fetches_later:
-                assert isinstance(external, Dumps)
-                begin_checkpoint(images, saved)
-                with removed_if_failed(host, external, images):
-                    now, stopped = move_lazily(host, external, work, saved, images, there, warn)
-            else:
-                frozen = _send(host, external, work, saved, images, there)
-                now = _on_remote(host, external, work, images, saved, there)
-                stopped = time.monotonic() - frozen
-            size = sizes_of(images) + memory_sent(images, saved.method)
-        shutil.rmtree(images, ignore_errors=True)
-    except KeyboardInterrupt as e:
-        if not now:
-            raise
-        raise RunError(
-            f"interrupted; {external.name} was moved, and runs as {now} at {remote.name}",
-            remedy=f"remove {images}, if it is still there",
-        ) from e
-    total = time.monotonic() - begin
-    return MovedAway(now=f"{now} at {remote.name}", total=total, downtime=stopped, sent=size)
-
-
-def _send(
-    host: Host, external: External, work: Work, saved: Saved, images: Path, there: RemoteImages
-) -> float:
-    """Write an instance to images that can be copied, or its memory directly to the other machine. Returns
-    the monotonic time at which its last dump began."""
-    if saved.method is Method.CRIU_PAGESERVER:
-        assert isinstance(external, Dumps)
-        begin_checkpoint(images, saved)
-        there.kept = True  # the memory is on the other machine only, from the end of the dump on
-        try:
-            with removed_if_failed(host, external, images):
-                port = there.serve_pages(work.criu(there.remote), images / PAGE_SERVER_LOG)
-                frozen = time.monotonic()
-                write_images(external, host, work, images, saved.method, server=port)
-        except WrittenError as e:
-            raise written(e, images, there) from e
-        except BaseException as e:
-            there.kept = not runs(host, external)
-            if isinstance(e, (KeyboardInterrupt, OSError)):
-                raise stopped_dump(host, external, images, there, why=e) from e
-            raise
-        return frozen
-
-    def round_written(directory: Path) -> None:
-        there.send(images, directory.name)
-
-    frozen = write(host, external, replace(work, round_written=round_written), saved, images)
-    write_saved(images, saved)
-    return frozen
-
-
-def _on_remote(
-    host: Host, external: External, work: Work, images: Path, saved: Saved, there: RemoteImages
-) -> str:
-    """Copy images to another machine, and restore the instance there. If that fails, it is restored here.
-    Returns its name on the other machine.
-
-    Raises RunError, which says where the instance runs, or where its images are if it does not run.
-    """
-    remote, asked = there.remote, False
-    try:
-        there.send(images)
-        write_handed_over(images, remote.name, there.path)
-        asked = True
-        now = external.restore(remote, work, there.path, saved)
-    except RestoredError:
-        raise
-    except (NearmetalError, OSError, KeyboardInterrupt) as error:
-        if asked and isinstance(error, KeyboardInterrupt):
-            raise interrupted(external, images, there) from error
-        e = error if isinstance(error, NearmetalError) else RunError(reason_of(error))
-        if asked and (not remote.connected() or not remote.run(["true"], timeout=ASK_SECONDS).ok):
-            raise RunError(
-                f"the connection to {remote.name} is lost, and it is not known whether {external.name} "
-                f"runs there: {e.what}",
-                where=str(images),
-                remedy=f"find out there; if it does not run: {again(images, there)}",
-            ) from error
-        back = _back(host, external, work, images, saved, there, e)
-        raise RunError(
-            f"{external.name} was not moved to {remote.name}, and continues here as {back}: {e.what}",
-            remedy="the same programs, libraries and files there, and a free PID" if asked else e.remedy,
-        ) from error
-    there.kept = False
-    return now
-
-
-def _back(
-    host: Host,
-    external: External,
-    work: Work,
-    images: Path,
-    saved: Saved,
-    there: RemoteImages,
-    why: NearmetalError,
-) -> str:
-    """Restore an instance on this machine, because it could not be restored on the other one. Returns its
-    name.
-
-    why: the error on the other machine.
-
-    Raises RunError if it cannot be restored here either.
-    """
-    try:
-        take_back(images)
-        if there.kept:
-            there.fetch(images)
-            write_saved(images, replace(saved, method=Method.CRIU))
-            there.kept = False
-        with only_one_of(images):
-            back = _restored(host, external, work, images, saved)
-    except RestoredError:
-        raise
-    except NearmetalError as second:
-        raise RunError(
-            f"{external.name} runs nowhere: {why.what}; and here: {second.what}",
-            where=str(images),
-            remedy=again(images, there) if there.kept else second.remedy,
-        ) from why
-    except KeyboardInterrupt as e:
-        raise interrupted(external, images, there) from e
-    shutil.rmtree(images, ignore_errors=True)
-    return back
-
-
-def _restored(host: Host, external: External, work: Work, images: Path, saved: Saved) -> str:
-    """Restore an instance on this machine from images, and note there that it was restored, so that no second
-    copy is. Returns its name."""
-    write_restored(images, external.name, finished=False)
-    try:
-        now = external.restore(host, work, images.absolute(), saved)
-    except RestoredError:
-        write_restored(images, external.name)
-        raise
-    except NearmetalError:
-        forget_restored(images)
-        raise
-    write_restored(images, now)
-    return now
 
 
 def _images_of(target: Target, how: MoveOptions, plan: MovePlan) -> Path:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...host.runtime import user_state
+from ...host.untrusted import UntrustedDirectory
 from ...lifecycle import Method, PastMove, Prediction
 from ...records.disk import write_file
 
@@ -19,8 +20,11 @@ _KEPT = 1000
 """Number of earlier moves that are kept when another one is recorded."""
 
 
-def _file() -> Path:
-    return user_state() / "nearmetal" / "moves.jsonl"
+_NAME = "moves.jsonl"
+
+
+def _directory() -> Path:
+    return user_state() / "nearmetal"
 
 
 def past_moves() -> list[PastMove]:
@@ -41,7 +45,7 @@ def past_moves() -> list[PastMove]:
 
 def _lines() -> list[str]:
     try:
-        return _file().read_text(errors="replace").splitlines()
+        return UntrustedDirectory(_directory()).read_bytes(_NAME).decode(errors="replace").splitlines()
     except OSError:
         return []
 
@@ -65,5 +69,5 @@ def keep(kind: str, prediction: Prediction, total: float, downtime: float | None
     known = {k: v if v is not None and math.isfinite(v) else None for k, v in times.items()}
     line = json.dumps({"rules": _RULES, "kind": kind, "method": prediction.method.value, **known})
     with contextlib.suppress(OSError):  # a full disk must not turn a finished move into a failure
-        _file().parent.mkdir(parents=True, exist_ok=True)
-        write_file(_file(), "\n".join([*_lines()[-_KEPT:], line, ""]).encode())
+        _directory().mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_file(_directory() / _NAME, "\n".join([*_lines()[-_KEPT:], line, ""]).encode())

@@ -108,6 +108,7 @@ class MovePlan:
     dirty: how fast the instance dirties its memory; None if that cannot be measured or does not matter.
     findings: how another host compares with this machine, if images are copied to one.
     notes: what is left out or not known, and the risk of the method.
+    warning: why this machine may start a second copy at its next boot; empty if it does not.
     """
 
     action: str
@@ -123,6 +124,7 @@ class MovePlan:
     dirty: Dirtying | None
     findings: tuple[HostCheck, ...] = ()
     notes: tuple[str, ...] = ()
+    warning: str = ""
 
     @property
     def chosen(self) -> Prediction:
@@ -212,8 +214,7 @@ def planned(
     chosen = next(p for p in methods if p.method is choice.method)
     if chosen.total.value > how.time_limit:
         notes += (f"it is expected to be given up after {how.time_limit:g} s (--time-limit)",)
-    if choice.method.risk:
-        notes += (choice.method.risk,)
+    notes += tuple(filter(None, (choice.method.risk, facts.warning)))
     return MovePlan(
         action=action,
         instance=external.name,
@@ -228,6 +229,7 @@ def planned(
         dirty=seen,
         findings=findings,
         notes=(*left_out, *notes),
+        warning=facts.warning,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,16 +18,19 @@ from ...environments.external import (
     HostCheck,
     Saved,
     compare,
+    distrust,
     named,
     read_here,
     read_interrupted,
     read_saved,
     require_kept,
+    sizes_by_file,
     sizes_of,
     write_saved,
 )
 from ...errors import NearmetalError, RunError, UsageError
 from ...host import Host
+from ...host.untrusted import UntrustedDirectory
 from ...lifecycle import Conditions, Estimate, Method, Prediction, corrected, predict
 from ...model.change import replace
 from .past import keep, past_moves
@@ -35,6 +39,10 @@ from .plans import MoveOptions, work_of
 RESTORE = "restore"
 _READ = 32 << 20
 """Largest number of bytes that are read to measure how fast images are read."""
+
+
+class UntrustedError(UsageError):
+    """A checkpoint may come from somebody else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +98,31 @@ def read(host: Host, directory: Path, into: str | None, *, complete: bool) -> tu
             f"{directory} contains {saved.name}, which does not become {external.name}",
             remedy=f"--into {saved.name}",
         )
+    for name, value in saved.own.items():
+        if not re.fullmatch(external.own_fields.get(name, "(?!)"), value):
+            raise UsageError(
+                f"{directory} says {name} = {value[:80]!r}, which no checkpoint of {external.name} contains",
+                remedy="do not restore it: somebody has changed its description",
+            )
     return saved, external
+
+
+def require_trust(directory: Path) -> None:
+    """Raises UntrustedError if a checkpoint may come from somebody else."""
+    if why := distrust(directory):
+        raise UntrustedError(
+            f"{why}, and a restore runs its program with your rights",
+            remedy="if you trust whoever has written it: --trust",
+        )
+
+
+def untrusted_plan(directory: Path, into: str | None, error: UntrustedError) -> RestorePlan:
+    """Return the plan of a restore that is refused. Nothing that the description names is read or asked."""
+    interrupted = read_interrupted(directory)
+    saved = replace(interrupted, size=sizes_of(directory)) if interrupted else read_saved(directory)
+    external = named(saved.name if into is None else into)
+    finding = HostCheck(subject="origin", answer=CheckOutcome.PREVENTS, text=error.what, remedy=error.remedy)
+    return _plan(directory, saved, external, (finding,))
 
 
 def _require_ended(host: Host, directory: Path, saved: Saved) -> None:
@@ -107,6 +139,10 @@ def planned_restore(host: Host, directory: Path, saved: Saved, external: Externa
 
     saved: must come from read(), which has checked the sizes of the files.
     """
+    return _plan(directory, saved, external, tuple(_findings(host, directory, saved, external)))
+
+
+def _plan(directory: Path, saved: Saved, external: External, findings: tuple[HostCheck, ...]) -> RestorePlan:
     costs = external.costs(saved.method)
     known = Conditions(
         memory=Estimate.exactly(float(saved.size)),
@@ -122,7 +158,7 @@ def planned_restore(host: Host, directory: Path, saved: Saved, external: Externa
         instance=external.name,
         method=saved.method,
         size=saved.size,
-        findings=tuple(_findings(host, directory, saved, external)),
+        findings=findings,
         prediction=corrected(uncorrected, past_moves(), _kind(external.name)),
         uncorrected=uncorrected,
     )
@@ -175,9 +211,9 @@ def _images(directory: Path, saved: Saved) -> HostCheck:
 def _read_speed(directory: Path) -> Estimate:
     """Estimate the speed of a restore in bytes per second: at most the measured speed of reading the largest
     image, since restoring the memory is slower than reading the file."""
-    largest = max((p for p in directory.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    largest = max(sizes_by_file(directory).items(), key=lambda item: item[1])[0]
     begin, count = time.monotonic(), 0
-    with largest.open("rb", buffering=0) as file:
+    with UntrustedDirectory(directory).open_file(largest) as file:
         while count < _READ and (data := file.read(1 << 20)):
             count += len(data)
     speed = max(count, 1) / max(time.monotonic() - begin, 1e-6)

@@ -10,8 +10,8 @@ from ...api.calibrating import calibrate as calibrate_here
 from ...api.calibrating import checked_calibration
 from ...errors import ExitCode
 from ...units import show_effect, show_overhead
-from ..common import complain, print_json
 from ..options import OF_ENGINES, RunOptions, with_run_options
+from ..output import complain, print_json, print_lines
 from ..plan_text import show_plan
 from ..view import View, analysed
 from .measuring import changed, finish, order_of
@@ -54,13 +54,13 @@ def _show(found: Calibration, *, json: bool) -> None:
         print_json({"passed": found.passed, "checks": checks, "results_dirs": directories})
         return
     if found.checks:
-        print(table(found))
+        print_lines(*table(found))
     reports = [f"{d}/report.html" for d in found.directories if d not in found.unchecked]
-    print("Reports: " + ", ".join(reports) if reports else "No report was written.")
+    print_lines("Reports: " + ", ".join(reports) if reports else "No report was written.")
 
 
-def table(found: Calibration) -> str:
-    """Return a table with one line per check, and how many misses are expected by chance."""
+def table(found: Calibration) -> list[str]:
+    """Return the lines of a table, one per check, and how many misses are expected by chance."""
     checks = found.checks
     lines = [f"{'':5}{'design':<8}{'environment':<16}{'metric':<22}{'planted':>9}  found"]
     for c in checks:
@@ -74,4 +74,4 @@ def table(found: Calibration) -> str:
         f"{len(checks) - missed} of {len(checks)} planted values found; of {len(checks)} intervals "
         f"of {100 * found.confidence:.3g} %, up to {found.likely_misses} miss by chance"
     )
-    return "\n".join(lines)
+    return lines

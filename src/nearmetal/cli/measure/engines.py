@@ -11,8 +11,9 @@ from ...api.results import open_results
 from ...api.submitted import cancel_workers, elsewhere, run_with_workers, worker_states
 from ...errors import ExitCode, UsageError
 from ...report.text import plural
-from ..common import complain, duration
+from ..common import duration
 from ..options import OwnDirectory, Results, RunOptions
+from ..output import complain, print_lines
 
 
 def fleet_of(options: RunOptions) -> Fleet | None:
@@ -43,9 +44,9 @@ def cancel(
         if reason := elsewhere(found):
             complain(f"{found.path}: {reason}; nothing can be cancelled here")
         for worker, state in worker_states(found).items():
-            print(f"{worker}: {state}")
+            print_lines(f"{worker}: {state}")
         return ExitCode.DONE
     number = cancel_workers(found)
     ends = f"{plural(number, 'worker')} will end; each gives its round back"
-    print(ends if number else "every worker has ended already")
+    print_lines(ends if number else "every worker has ended already")
     return ExitCode.DONE

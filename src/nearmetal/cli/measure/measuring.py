@@ -33,6 +33,7 @@ from ...report.text import plural
 from ...units import parse_share
 from ..common import FailOn, command_line, duration, quantity
 from ..options import RunOptions
+from ..output import print_block, print_lines
 from ..plan_text import show_plan
 from ..read.present import print_result
 from ..view import View, analysed
@@ -116,7 +117,7 @@ def resume_measuring(found: ResultsDirectory, options: RunOptions, fleet: Fleet 
     if found.closed:
         results = analysed(found, quiet=options.json)
         if stop := no_more_rounds(results, bounded(study, most)):
-            print(_ended(results, stop), file=sys.stderr)
+            print_block(_ended(results, stop), to=sys.stderr)
             if not options.dry_run:
                 print_result(results, json=options.json, everything=options.everything)
                 return exit_code(results.analysis, options.fail_on)
@@ -170,7 +171,7 @@ def finish(outcome: Outcome, options: RunOptions, show: Callable[[Results], None
     show: prints the result; None for print_result().
     """
     if outcome.directory is None:
-        print("interrupted in the rehearsal: nothing had been measured yet", file=sys.stderr)
+        print_lines("interrupted in the rehearsal: nothing had been measured yet", to=sys.stderr)
         return ExitCode.INTERRUPTED
     gone: BrokenPipeError | None = None
 
@@ -191,13 +192,13 @@ def finish(outcome: Outcome, options: RunOptions, show: Callable[[Results], None
     go_on = f"Go on with:  {resume_line(outcome.directory.path)}"
     if outcome.interrupted:
         saved = f"{plural(analysis.blocks, 'round')} {'is' if analysis.blocks == 1 else 'are'} saved"
-        print(f"interrupted; {saved}. {go_on}", file=sys.stderr)
+        print_lines(f"interrupted; {saved}. {go_on}", to=sys.stderr)
         return ExitCode.INTERRUPTED
     if not analysis.blocks:
-        print(f"no round was measured in that time. {go_on} --time 10m", file=sys.stderr)
+        print_lines(f"no round was measured in that time. {go_on} --time 10m", to=sys.stderr)
     if gone is not None:
         raise gone
-    print(f"stopped: {outcome.stopped}", file=sys.stderr)
+    print_lines(f"stopped: {outcome.stopped}", to=sys.stderr)
     return exit_code(analysis, options.fail_on)
 
 

@@ -21,6 +21,7 @@ from ...records.orders import order_from, order_line
 from ...report.text import plural
 from ..common import command_line, duration
 from ..options import DryRun, Force, Lease, Trust
+from ..output import print_lines
 from ..trust import asker
 from ..view import View
 from .measuring import STARTED
@@ -71,7 +72,7 @@ def run_block(
     orders: Iterable[NextBlock] = block_orders(found, study, blocks) if blocks else _orders()
     if dry_run:
         for named in orders:
-            sys.stdout.write(order_line(named).decode() if json else f"{_as_text(named)}\n")
+            print_lines(order_line(named).decode().rstrip() if json else _as_text(named))
         return ExitCode.DONE
     with View(quiet=json) as view:
         run = partial(run_blocks_here, found, study, own, orders, progress=view, inside=inside)
@@ -88,20 +89,20 @@ def _counted(run: Callable[[Callable[[BlockRun], None]], None], *, json: bool) -
     def done(block: BlockRun) -> None:
         nonlocal failed
         failed += block.failed
-        print(_result(block, json=json), flush=True)
+        print_lines(_result(block, json=json))
 
     try:
         run(done)
     except KeyboardInterrupt:
-        print("interrupted; the rounds named above are saved", file=sys.stderr)
+        print_lines("interrupted; the rounds named above are saved", to=sys.stderr)
         return ExitCode.INTERRUPTED
     return ExitCode.FAILED_TRIALS if failed else ExitCode.DONE
 
 
 def _orders() -> Iterator[NextBlock]:
-    for line in sys.stdin.buffer:
+    for number, line in enumerate(sys.stdin.buffer, 1):
         if line.strip():
-            yield order_from(line)
+            yield order_from(line, f"standard input:{number}")
 
 
 def _as_text(named: NextBlock) -> str:

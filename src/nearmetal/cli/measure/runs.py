@@ -11,7 +11,7 @@ import typer
 from ...errors import UsageError
 from ...model.series import Scale
 from ...model.workloads.kernel import Pages
-from ..common import complain, duration, in_parts
+from ..common import duration, in_parts
 from ..options import (
     OF_ENGINES,
     BackendOption,
@@ -22,6 +22,7 @@ from ..options import (
     Trust,
     with_run_options,
 )
+from ..output import complain, print_lines
 
 
 @with_run_options(*OF_ENGINES)
@@ -35,9 +36,9 @@ def quick(
 
     study = quick_study(options.seed, pages, complain)
     if study.name == ONE_CPU:
-        print(
+        print_lines(
             "this machine has one CPU: quick runs one rank, and measures no messages between ranks",
-            file=sys.stderr,
+            to=sys.stderr,
         )
     return measure(study, options)
 

@@ -13,8 +13,8 @@ from ...api.trust import PLAN, directory_to_run
 from ...records.disk import TRY_SECONDS
 from ...report.forms.json_form import cell_json
 from ...units import show_effect
-from ..common import print_json
 from ..options import OF_ENGINES, OwnDirectory, RunOptions, Trust, with_run_options
+from ..output import print_json, print_lines
 from ..read.present import print_result, result_json
 from ..trust import asker
 from ..view import analysed
@@ -47,7 +47,7 @@ def try_(
     )
     first = analysed(open_results(directory), quiet=options.json)
     change = suggested_change(first, cell, options.seed)
-    print(f"{change.cell.arm}, {change.cell.label}: trying {change.words}", file=sys.stderr)
+    print_lines(f"{change.cell.arm}, {change.cell.label}: trying {change.words}", to=sys.stderr)
 
     def show(second: Results) -> None:
         result, follows = change.result(second.analysis), bool(second.analysis.blocks)
@@ -55,7 +55,7 @@ def try_(
             print_json({"try": _as_json(change, result), **result_json(second, page_follows=follows)})
         else:
             print_result(second, json=False, page_follows=follows)
-            print(f"\n{change.words}: {_sentence(result)}")
+            print_lines("", f"{change.words}: {_sentence(result)}")
 
     return measure(change.study, options, show=show)
 

@@ -9,8 +9,9 @@ import typer
 
 from ...errors import UsageError
 from ...units import parse_size
-from ..common import complain, duration, quantity
+from ..common import duration, quantity
 from ..options import OF_ENGINES, RunOptions, with_run_options
+from ..output import complain
 
 SHELL_SIGNS = frozenset({"|", "||", "|&", "&", "&&", ";", "<", "<<", ">", ">>", "2>", "2>>", "2>&1", "&>"})
 """Words that only a shell understands."""

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 import typer
 
 from ...errors import ExitCode, UsageError
+from ...plain_text import one_line
 from ...records.disk import write_output
 from ...report.forms.upgrade import upgrade_text
 from ...report.tables.upgrade import FORMAT, Upgrade, UpgradeAnswer, upgrade_json
-from ..common import FailOn, complain, print_json
+from ..common import FailOn
 from ..measure.measuring import margin_of
 from ..options import Json
+from ..output import complain, print_json, print_lines, print_text
 from ..view import analysed
-from .present import output_columns, print_text
+from .present import output_columns
 
 if TYPE_CHECKING:
     from ...api.comparing_series import ComparedPart
@@ -111,12 +113,12 @@ def _show_parts(parts: tuple[ComparedPart, ...], *, json: bool, everything: bool
         )
     else:
         for p in parts:
-            print(f"{p.key}: {p.title}")
+            print_lines(f"{p.key}: {one_line(p.title)}")
             if p.upgrade is None:
-                print(f"not compared: {p.why}")
+                print_lines(f"not compared: {p.why}")
             else:
                 print_text(upgrade_text(p.upgrade, page=None, width=output_columns(), everything=everything))
-            print()
+            print_lines("")
     codes = [_exit_code(p.upgrade, fail_on) for p in parts if p.upgrade is not None]
     lost = fail_on is FailOn.UNDECIDED and any(p.lost for p in parts)
     return max([*codes, ExitCode.FINDING if lost else ExitCode.DONE])

@@ -9,8 +9,8 @@ from ...api.papers import check_paper, find_papers, json_schema
 from ...errors import ExitCode
 from ...model.papers.published import Published
 from ...report.tables.papers.findings import content_lines, finding_lines, head_lines, paper_json
-from ..common import print_json
 from ..options import Json
+from ..output import print_block, print_json
 
 
 def papers(
@@ -30,7 +30,7 @@ def papers(
     if json:
         print_json({"papers": [paper_json(p, findings=check) for p in found]})
     else:
-        print("\n\n".join("\n".join(_lines(p, check, alone=name is not None)) for p in found))
+        print_block("\n\n".join("\n".join(_lines(p, check, alone=name is not None)) for p in found))
     return int(ExitCode.FINDING if check and any(map(check_paper, found)) else ExitCode.DONE)
 
 

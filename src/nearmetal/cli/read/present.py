@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from typing import TYPE_CHECKING
 
 from ...api.checking import cpu_summary
@@ -14,11 +13,9 @@ from ...report.tables.answer import absent_environments
 from ...report.tables.cells import question_text
 from ...report.tables.events.sentences import event_sentences
 from ...report.tables.events.sweeps import convergence_sentences, sweeps_json
-from ..common import print_json
+from ..output import print_block, print_json, print_lines, print_text
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from ...api.results import Results
     from ...records import ResultsDirectory
 
@@ -94,24 +91,14 @@ def _print_answer(found: Results, page_follows: bool) -> None:
     print_text(text)
 
 
-def print_text(text: Text) -> None:
-    """Print a text on standard output, with its styles only on a terminal."""
-    from rich.console import Console
-
-    if sys.stdout.isatty():
-        Console().print(text, soft_wrap=True, end="")
-    else:
-        print(text.plain, end="")
-
-
 def _print_everything(found: Results, page_follows: bool) -> None:
     from ...report.forms.terminal import terminal_text
     from ...report.sheet import text_of
     from ...report.tables.swept import event_leaves
 
     directory, study = found.stored, found.study
-    print(question_text(study, found.analysis))
-    print(f"{cpu_summary(directory.provenance)} · seed {study.design.seed}")
+    print_lines(question_text(study, found.analysis))
+    print_lines(f"{cpu_summary(directory.provenance)} · seed {study.design.seed}")
     text = terminal_text(
         study,
         found.analysis,
@@ -121,6 +108,6 @@ def _print_everything(found: Results, page_follows: bool) -> None:
         inside=found.inside,
     )
     print_text(text)
-    print()
+    print_lines("")
     for leaf in event_leaves(study, found.analysis, RecordIndex(found.trials), directory.provenance):
-        print(f"\n{text_of(leaf)}")
+        print_block(f"\n{text_of(leaf)}")

@@ -30,9 +30,10 @@ from ...records.export import ExportFormat
 from ...records.export import export as exported
 from ...report.text import plural
 from .. import series
-from ..common import FailOn, complain, print_json, show
+from ..common import FailOn
 from ..measure.measuring import exit_code
 from ..options import All, Directory, Fail, Json, Results
+from ..output import complain, print_json, print_lines, show, write_bytes
 from ..view import analysed
 from .present import print_result
 
@@ -77,20 +78,20 @@ def status(directory: Path = Directory, results: Path = Results, json: bool = Js
         )
         return ExitCode.DONE
 
-    print(f"{found.path}: {'closed' if found.closed else 'open'}")
+    print_lines(f"{found.path}: {'closed' if found.closed else 'open'}")
     if sums is not None:
-        print(_checksums(sums))
-    print(
+        print_lines(_checksums(sums))
+    print_lines(
         f"{plural(analysis.blocks, 'round')}, {plural(len(records), 'trial')}"
         f" ({analysis.failed_trials} failed), {plural(analysis.torn_blocks, 'incomplete round')}"
     )
-    print(f"{len(analysis.cells) - len(analysis.undecided)} of {len(analysis.cells)} figures decided")
+    print_lines(f"{len(analysis.cells) - len(analysis.undecided)} of {len(analysis.cells)} figures decided")
     for r in running:
-        print(f"running now: {r.run} (pid {r.pid}: {r.command})")
+        print_lines(f"running now: {r.run} (pid {r.pid}: {r.command})")
     for line in _worker_lines(workers):
-        print(line)
+        print_lines(line)
     if not running and (not found.closed or analysis.undecided):
-        print(f"go on with:  {resume_line(found.path)}")
+        print_lines(f"go on with:  {resume_line(found.path)}")
     return ExitCode.DONE
 
 
@@ -170,7 +171,7 @@ def export(
     if output is None:
         if kind is ExportFormat.PARQUET and sys.stdout.isatty():
             raise UsageError("Parquet is binary, and this is a terminal", remedy="--output results.parquet")
-        sys.stdout.buffer.write(data)
+        write_bytes(data)
     else:
         try:
             write_output(output, data)
@@ -203,16 +204,16 @@ def list_(results: Path = Results, json: bool = Json) -> int:
         )
         return ExitCode.DONE
     for what, named in known.items():
-        print(f"{what:<14}{', '.join(named)}")
-    print("results")
+        print_lines(f"{what:<14}{', '.join(named)}")
+    print_lines("results")
     for d in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(d.plan().created))
-        print(f"  {d.path}  {when}  {'closed' if d.closed else 'open'}")
+        print_lines(f"  {d.path}  {when}  {'closed' if d.closed else 'open'}")
     for s in several:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(s.created))
-        print(f"  {s.path}  {when}  in parts")
+        print_lines(f"  {s.path}  {when}  in parts")
     for path in empty:
-        print(f"  {path}  no round yet; if it has ended, its logs say why")
+        print_lines(f"  {path}  no round yet; if it has ended, its logs say why")
     if not found and not empty and not several:
-        print("  none yet; make some: nearmetal quick")
+        print_lines("  none yet; make some: nearmetal quick")
     return ExitCode.DONE

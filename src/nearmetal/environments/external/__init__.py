@@ -17,12 +17,14 @@ from .contract import (
     WrittenError,
     restore_line,
 )
+from .disk import sync_command, sync_images
 from .dumping import require_way, write_images
 from .machine import describe, read_by_command, read_here
 from .names import FORMS, KINDS, find_external, named
 from .saved import (
     MANIFEST,
     again_line,
+    distrust,
     forget_restored,
     read_interrupted,
     read_saved,
@@ -30,6 +32,7 @@ from .saved import (
     require_kept,
     require_new,
     require_room,
+    sizes_by_file,
     sizes_of,
     take_back,
     write_begun,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ...errors import RunError, UnavailableError, UsageError
-from ...host import Completed, Host, cgroups
+from ...host import Completed, Host, cgroups, text_of
 from ...host.mounts import private_tmpfs
 from ...host.pages import own_memory
 from ...host.processes.labelled import tree
@@ -19,6 +19,7 @@ from ...lifecycle import Costs, Method
 from ..criu import CONTAINER_COSTS, runtime_options
 from ..moving import Dump
 from .contract import ASK_SECONDS, SECONDS, DestinationKind, Facts, Saved, Work
+from .disk import synced_before_end
 from .dumping import (
     DumpedByCriu,
     MovedByImages,
@@ -29,7 +30,7 @@ from .dumping import (
     not_written,
     script_on,
 )
-from .surroundings import HostCheck, checked
+from .surroundings import CheckOutcome, HostCheck, checked
 
 _SAID = "lxc-checkpoint.log"
 _NO_CONTAINER = "does not exist"
@@ -102,6 +103,7 @@ class RuncContainer(_Container, DumpedByCriu):
     """A container of runc, in runc's default state directory."""
 
     kind = program = package = "runc"
+    own_fields: ClassVar = {"bundle": r"/.*"}
 
     def first(self, host: Host) -> int:
         return int(self._state(host)["pid"])
@@ -149,6 +151,12 @@ class RuncContainer(_Container, DumpedByCriu):
         whole = host.run(["test", "-f", str(bundle / "config.json")], timeout=ASK_SECONDS).ok
         remedy = "copy the bundle of the container to that path"
         yield checked("bundle", whole, f"{bundle} is there", f"{bundle} contains no config.json", remedy)
+        if whole and (commands := _hooks(text_of(host, str(bundle / "config.json")))):
+            yield HostCheck(
+                subject="hooks",
+                answer=CheckOutcome.FINE,
+                text=f"runc runs these commands of config.json on the machine: {', '.join(commands)}",
+            )
 
     def _words(self, host: Host, work: Work, action: str, images: Path) -> list[str]:
         program = script_on(host, work, images)
@@ -183,6 +191,15 @@ class RuncContainer(_Container, DumpedByCriu):
         return read
 
 
+def _hooks(config: str) -> tuple[str, ...]:
+    """Return the paths of the programs that runc runs outside of a container, from its config.json."""
+    try:
+        hooks = json.loads(config).get("hooks") or {}
+        return tuple(str(hook["path"]) for kind in hooks.values() for hook in kind)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ()
+
+
 class LxcContainer(_Container):
     """A container of LXC.
 
@@ -191,6 +208,7 @@ class LxcContainer(_Container):
 
     kind = package = "lxc"
     program = "lxc-checkpoint"
+    own_fields: ClassVar[Mapping[str, str]] = {}
     checkpoints_by = (Method.CRIU,)
     moves_by: ClassVar = {DestinationKind.DIRECTORY: (Method.CRIU,), DestinationKind.HOST: (Method.CRIU,)}
 
@@ -199,9 +217,12 @@ class LxcContainer(_Container):
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
         pid = self._pid(host)
-        more = [] if work.keep_running else ["--stop"]
         try:
-            done = self._run(host, work, images, *more, timeout=work.time_limit)
+            if work.keep_running:
+                done = self._run(host, work, images, timeout=work.time_limit)
+            else:
+                with synced_before_end(images, work.before_end) as variables:
+                    done = self._run(host, work, images, "--stop", timeout=work.time_limit, env=variables)
         except BaseException:
             self._thaw(host, pid)
             raise
@@ -245,16 +266,25 @@ class LxcContainer(_Container):
             "configuration", known, good, bad, "copy its configuration and its root to the same paths"
         )
 
-    def _run(self, host: Host, work: Work, images: Path, *more: str, timeout: float) -> Completed:
+    def _run(
+        self,
+        host: Host,
+        work: Work,
+        images: Path,
+        *more: str,
+        timeout: float,
+        env: Mapping[str, str] | None = None,
+    ) -> Completed:
         """Run lxc-checkpoint with a PATH by which it finds CRIU.
 
         images: directory of the checkpoint.
         more: further options.
         timeout: time limit in seconds.
+        env: further environment variables.
         """
         path = f"{Path(script_on(host, work, images)).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
         argv = ["env", f"PATH={path}", "lxc-checkpoint", *self._named(), "--checkpoint-dir", str(images)]
-        return host.run([*_QUIETLY, str(images / _SAID), *argv, *more], timeout=timeout)
+        return host.run([*_QUIETLY, str(images / _SAID), *argv, *more], timeout=timeout, env=env)
 
     def _named(self) -> list[str]:
         directory, _, name = self.container.rpartition("/")

@@ -48,12 +48,14 @@ class Facts:
     guest: size of a guest's memory in bytes; None for an instance that is not a guest.
     files: bytes of files that exist only in its memory, such as those in /dev/shm of a container. A
         checkpoint contains them too.
+    warning: why the machine may start a second copy at its next boot; empty if it does not.
     """
 
     memory: int
     processes: tuple[int, ...] = ()
     guest: int | None = None
     files: int = 0
+    warning: str = ""
 
     def image_bytes(self, methods: Iterable[Method]) -> int:
         """Return the most bytes of images on a disk, by any of some methods. Methods that fetch the memory
@@ -121,6 +123,8 @@ class Work:
         seconds.
     time_limit: time limit of a checkpoint or a move, in seconds.
     round_written: is called with the directory of each pre-copy round of CRIU, while the instance runs.
+    before_end: command that must succeed before CRIU ends the instance, after the images are on the disk;
+        empty for none.
     """
 
     criu: Callable[[Host], Criu]
@@ -129,6 +133,7 @@ class Work:
     downtime_limit: float = 0.3
     time_limit: float = SECONDS
     round_written: Callable[[Path], object] = lambda _: None
+    before_end: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +145,7 @@ class MovedAway:
     downtime: standstill; None if the hypervisor reports none.
     sent: bytes sent; None if the hypervisor reports none.
     rounds: number of passes over the memory; 0 if unknown.
+    warning: what the user must still do; empty for nothing.
     """
 
     now: str
@@ -147,6 +153,7 @@ class MovedAway:
     downtime: float | None
     sent: int | None
     rounds: int = 0
+    warning: str = ""
 
 
 class External(Protocol):
@@ -157,6 +164,8 @@ class External(Protocol):
     checkpoints_by: methods of checkpoints that it supports, the default first.
     moves_by: methods of moves that it supports, by kind of destination, the default first. An instance cannot
         be moved to a kind of destination that is missing.
+    own_fields: what needs() may return: by name, the pattern of the whole value. Everything else in a
+        description is refused, since somebody else may have written it.
     """
 
     @property
@@ -170,6 +179,9 @@ class External(Protocol):
 
     @property
     def moves_by(self) -> Mapping[DestinationKind, tuple[Method, ...]]: ...
+
+    @property
+    def own_fields(self) -> Mapping[str, str]: ...
 
     def refuses(self, way: DestinationKind) -> Unavailable:
         """Return why the instance cannot be moved to a kind of destination that moves_by does not contain."""
@@ -211,7 +223,7 @@ class External(Protocol):
         """
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
-        """Write the instance to files in an empty directory.
+        """Write the instance to files in an empty directory. If it ends, the files are on the disk before.
 
         Raises RunError. The instance then continues, or the error says that it does not.
         """

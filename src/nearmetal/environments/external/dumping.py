@@ -6,7 +6,7 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,6 +21,7 @@ from ..criu import DUMP_LOG, RESTORE_LOG, script, write_rounds
 from ..criu_images import first_error
 from ..moving import Criu, Dump
 from .contract import DestinationKind, Dumps, Saved, Work, WrittenError, restore_line
+from .disk import SYNC_LOG, sync_failure, synced_before_end
 from .surroundings import HostCheck, checked
 
 BY_IMAGES = (Method.CRIU, Method.CRIU_PRECOPY)
@@ -99,8 +100,11 @@ def write_images(
 
     def write(dump: Dump) -> None:
         limit = max(end - time.monotonic(), 0.0)
+        ends = not (dump.round or work.keep_running)
         try:
-            done = host.run(instance.dump_command(host, work, dump), timeout=limit, cwd=Path("/"))
+            with synced_before_end(dump.images, work.before_end) if ends else nullcontext() as variables:
+                argv = instance.dump_command(host, work, dump)
+                done = host.run(argv, timeout=limit, cwd=Path("/"), env=variables)
         except BaseException:
             instance.thaw(host)
             raise
@@ -134,6 +138,12 @@ def not_written(what: str, pid: int, work: Work, done: Completed, images: Path, 
     """
     log, late = images / DUMP_LOG, done.returncode == TIMED_OUT
     limit = f"the time limit of {work.time_limit:g} s is over"
+    if not late and (unsynced := sync_failure(images)):
+        return RunError(
+            f"no checkpoint of {what}, {still(pid)}: the images cannot be flushed to the disk: {unsynced}",
+            where=str(images / SYNC_LOG),
+            remedy="a directory on another disk",
+        )
     reason = limit if late else first_error(log) or done.failure()
     return RunError(
         f"no checkpoint of {what}, {still(pid)}: {reason}",

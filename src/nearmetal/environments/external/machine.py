@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ...errors import UnavailableError
 from ...host import Host, text_of
 from ...host.facts.provenance import cpu_flags, cpu_flags_in
+from ...host.untrusted import UntrustedDirectory
 from ...model.record import JsonValue
 from .contract import SECONDS
 from .surroundings import Build, MachineProperties
@@ -23,6 +24,7 @@ from .surroundings import Build, MachineProperties
 _NOTES, _BUILD_ID = 4, 3
 """Type of the program header for notes (PT_NOTE), and type of the build ID note (NT_GNU_BUILD_ID), from
 elf.h."""
+_LONGEST_NOTE = 1 << 16
 _LISTENING, _ESTABLISHED = "0A", "01"
 """States of sockets in /proc/net/tcp: LISTEN and ESTABLISHED."""
 _AVAILABLE = re.compile(r"^MemAvailable:\s+(\d+)", re.MULTILINE)
@@ -221,7 +223,9 @@ class _Note(NamedTuple):
 
 
 def _note(path: Path) -> _Note:
-    with contextlib.suppress(OSError, struct.error), path.open("rb") as file:
+    # The path may come from a description that somebody else has made.
+    directory = UntrustedDirectory(Path("/"), as_root=True)
+    with contextlib.suppress(OSError, struct.error, OverflowError), directory.open_file(path) as file:
         head = file.read(64)
         if head[:6] != b"\x7fELF\x02\x01":
             return _Note()
@@ -231,7 +235,7 @@ def _note(path: Path) -> _Note:
             kind, _, offset, _, _, length = struct.unpack("<IIQQQQ", file.read(40))
             if kind == _NOTES:
                 file.seek(offset)
-                found = _build_id(file.read(length))
+                found = _build_id(file.read(min(length, _LONGEST_NOTE)))
                 if found:
                     return _Note(offset, length, found)
     return _Note()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from ...errors import BusyError, NearmetalError, RunError, UsageError
 from ...host import Host
@@ -28,6 +29,7 @@ from ..qemu.moving import (
 from ..qemu.qmp import Monitor
 from ..qemu.restore import restore, save
 from .contract import SECONDS, DestinationKind, Facts, MovedAway, Saved, Target, Work, WrittenError
+from .disk import sync_images
 from .qmp_sockets import (
     WAITS,
     end_qemu,
@@ -68,6 +70,9 @@ class QemuProcess:
         return f"qmp:{self.socket}"
 
     keeps_name = False
+    own_fields = MappingProxyType(
+        dict.fromkeys((_VERSION, "machine", _PROCESSOR, "vCPUs", "memory", _FEATURES), r".*")
+    )
     checkpoints_by = (Method.OFFLINE,)
 
     @property
@@ -147,19 +152,22 @@ class QemuProcess:
             return own
 
     def checkpoint(self, host: Host, work: Work, images: Path, method: Method) -> None:
-        with settings_kept(self.socket, always=work.keep_running):
+        ends = not work.keep_running
+        with settings_kept(self.socket, always=not ends):
             try:
                 with Monitor(self.socket) as monitor:
                     configure(monitor, CAPABILITIES[Method.OFFLINE], None, work.downtime_limit)
-                save(self.socket, images / STATE, work.time_limit, "a longer --time-limit")
+                save(self.socket, images / STATE, work.time_limit, "a longer --time-limit", sync=ends)
+                if ends:
+                    sync_images(host, images)
             except (RunError, KeyboardInterrupt) as e:
                 raise self._goes_on("not written to a file", e) from e
         try:
             with Monitor(self.socket) as monitor:
-                if work.keep_running:
-                    monitor.ask("cont")
-                else:
+                if ends:
                     end_qemu(monitor, self.socket)
+                else:
+                    monitor.ask("cont")
         except (RunError, KeyboardInterrupt) as e:
             why = e.what if isinstance(e, RunError) else "interrupted"
             raise WrittenError(f"{self.name} was written to a file; {why}") from e

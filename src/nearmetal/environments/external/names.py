@@ -9,17 +9,26 @@ from ...errors import NearmetalError, UsageError
 from ...host import Host
 from .containers import LxcContainer, RuncContainer
 from .contract import External
-from .domains import LibvirtDomain, XenDomain
+from .domains import LibvirtDomain
 from .monitor import QemuProcess
 from .process import ProcessTree
+from .xen_domains import XenDomain
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
+def _checked(text: str) -> str:
+    """Return a name that programs cannot mistake for an option. It may come from a description that somebody
+    else has made. Raises UsageError."""
+    if text.startswith("-") or not text.isprintable():
+        raise UsageError(f"{text!r} is no name of an instance", remedy=_REMEDY)
+    return text
+
+
 def _process(text: str) -> ProcessTree:
-    if not _is_number(text) or int(text) < 1:
+    if not _is_number(text) or not 2 <= int(text) < 1 << 31:
         raise UsageError(f"{text!r} is not a PID", remedy="pid: and a number of: ps -e")
     return ProcessTree(pid=int(text))
 
@@ -51,7 +60,7 @@ def named(text: str) -> External:
     kind, colon, rest = text.partition(":")
     if not colon or not rest or kind not in _MAKE:
         raise UsageError(f"{text!r} names no instance", remedy=_REMEDY)
-    return _MAKE[kind](rest)
+    return _MAKE[kind](_checked(rest))
 
 
 def find_external(host: Host, text: str) -> External:
@@ -76,7 +85,7 @@ def find_external(host: Host, text: str) -> External:
         return QemuProcess(socket=Path(text))
     found = []
     for make in _NAMED.values():
-        instance = make(text)
+        instance = make(_checked(text))
         try:
             instance.inspect(host)
         except NearmetalError:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ...errors import RunError, UsageError
 from ...host import Host
@@ -38,6 +39,10 @@ class ProcessTree(DumpedByCriu):
 
     sort = "a process"
     keeps_name = True
+    own_fields: ClassVar = {
+        "options": rf"(?:{'|'.join((*_CONNECTED, _OWN_SESSION))}| )*",
+        "pids": r"(?:[1-9]\d{0,8}(?: |$))*",
+    }
 
     pid: int
 

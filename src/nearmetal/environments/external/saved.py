@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import shutil
-from collections.abc import Mapping
+import stat
 from pathlib import Path
 
 from ...errors import RunError, UnavailableError, UsageError
-from ...lifecycle import Method
+from ...host.untrusted import UntrustedDirectory
 from ...model.change import replace
 from ..criu_images import check_images, read_pagemap
 from .contract import Saved, restore_line
+from .description import (
+    DescriptionError,
+    entries_of,
+    find_stranger,
+    read_description,
+    require_plain,
+    text_of,
+)
+from .disk import make_directory, write_note
 
 MANIFEST = "nearmetal-checkpoint.json"
 """Name of the description of a complete checkpoint. It is written last: a checkpoint without it is
@@ -39,7 +47,9 @@ _LIBVIRT_PART = b"LibvirtQemudPart"
 get the name STATE only when they are complete."""
 _REWRITTEN = ("criu", "stats-restore")
 """Files that every restore overwrites."""
-_DESCRIPTIONS = (MANIFEST, f".{MANIFEST}", BEGUN, HANDED_OVER, RESTORED)
+_NOTES = (MANIFEST, BEGUN, HANDED_OVER, RESTORED)
+_DESCRIPTIONS = (*_NOTES, *(f".{name}" for name in _NOTES))
+_LONGEST_NOTE = 4096
 _MORE = 64 << 20
 """Space in bytes that a checkpoint needs apart from memory and files: for logs, page tables and devices."""
 
@@ -67,7 +77,7 @@ def require_new(directory: Path) -> None:
     Raises UsageError if it exists and is not empty, belongs to another user, or cannot be made.
     """
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(directory)
         if directory.stat().st_uid != os.geteuid():
             raise UsageError(
                 f"{directory} belongs to another user", remedy="a new directory: images hold the memory"
@@ -83,7 +93,7 @@ def require_new(directory: Path) -> None:
 
 def write_begun(directory: Path, saved: Saved) -> None:
     """Write the description BEGUN."""
-    (directory / BEGUN).write_text(_text(saved, {}))
+    write_note(directory / BEGUN, text_of(saved, {}))
 
 
 def write_saved(directory: Path, saved: Saved) -> int:
@@ -91,10 +101,9 @@ def write_saved(directory: Path, saved: Saved) -> int:
 
     Raises RunError if it cannot be written. The images can be restored without it.
     """
-    sizes, aside = _sizes(directory), directory / f".{MANIFEST}"
+    sizes = sizes_by_file(directory)
     try:
-        aside.write_text(_text(saved, sizes))
-        aside.rename(directory / MANIFEST)
+        write_note(directory / MANIFEST, text_of(saved, sizes))
         (directory / BEGUN).unlink(missing_ok=True)
     except OSError as e:
         raise RunError(
@@ -106,15 +115,16 @@ def write_saved(directory: Path, saved: Saved) -> int:
 
 
 def write_handed_over(directory: Path, host: str, path: Path) -> None:
-    """Write HANDED_OVER: the images were copied to a path on another host."""
-    (directory / HANDED_OVER).write_text(f"{host}:{path}\n")
+    """Write HANDED_OVER: the images were copied to a path on another host. It is on the disk when the
+    function returns. Raises OSError."""
+    write_note(directory / HANDED_OVER, f"{host}:{path}\n")
 
 
 def write_restored(directory: Path, name: str, *, finished: bool = True) -> None:
     """Write RESTORED: the images were restored as an instance or, if not finished, are about to be. On a full
     disk, nothing is written."""
     with contextlib.suppress(OSError):  # an instance that runs, or can be restored, is worth more than a note
-        (directory / RESTORED).write_text(f"{name}\n" if finished else f"{name}\n{_UNFINISHED}\n")
+        write_note(directory / RESTORED, f"{name}\n" if finished else f"{name}\n{_UNFINISHED}\n")
 
 
 def forget_restored(directory: Path) -> None:
@@ -139,13 +149,14 @@ def again_line(directory: Path) -> str:
 def require_kept(directory: Path) -> None:
     """Raises UsageError if the instance may run already: a directory was handed over to another host, or the
     instance was restored from it."""
-    if where := _note(directory / HANDED_OVER):
+    if (where := _note(directory, HANDED_OVER)) is not None:
         raise UsageError(
-            f"the images in {directory} were copied to {where}, to restore the instance there",
+            f"the images in {directory} were copied to {where or 'another host'}, to restore the instance "
+            "there",
             remedy=f"find out there; if it does not run: {again_line(directory)}",
         )
-    if note := _note(directory / RESTORED):
-        name, *unfinished = note.splitlines()
+    if (note := _note(directory, RESTORED)) is not None:
+        name, *unfinished = note.splitlines() or ("an instance", _UNFINISHED)
         if unfinished:
             raise UsageError(
                 f"nearmetal was ended while it restored {name} from {directory}; {name} may run",
@@ -157,21 +168,26 @@ def require_kept(directory: Path) -> None:
         )
 
 
-def _note(file: Path) -> str:
-    with contextlib.suppress(OSError):
-        return file.read_text().strip()
+def _note(directory: Path, name: str) -> str | None:
+    """Return the content of a note; None if it does not exist. An empty or unreadable one is a note too."""
+    try:
+        return UntrustedDirectory(directory).read_bytes(name, _LONGEST_NOTE).decode(errors="replace").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        return ""
+
+
+def distrust(directory: Path) -> str:
+    """Return why a checkpoint may come from somebody else, whose program a restore would run with the rights
+    of this user; '' if this user has made it, or if it has no readable description."""
+    for name in (MANIFEST, BEGUN):
+        with contextlib.suppress(OSError, DescriptionError):
+            _, _, own = read_description(directory, name)
+            if stranger := find_stranger(directory):
+                return stranger
+            return "" if own else f"{directory} was not written by this user on this machine"
     return ""
-
-
-def _text(saved: Saved, sizes: Mapping[str, int]) -> str:
-    description = {
-        "instance": saved.name,
-        "method": saved.method.value,
-        "own": dict(saved.own),
-        "machine": dict(saved.machine),
-        "files": dict(sizes),
-    }
-    return f"{json.dumps(description, indent=2)}\n"
 
 
 def read_saved(directory: Path) -> Saved:
@@ -182,16 +198,17 @@ def read_saved(directory: Path) -> Saved:
     file = directory / MANIFEST
     remedy = f"a directory that nearmetal checkpoint has written: it contains {MANIFEST}"
     try:
-        saved, sizes = _read(file)
+        saved, sizes, _ = read_description(directory, MANIFEST)
+        require_plain(directory)
     except FileNotFoundError as e:
         if (directory / BEGUN).exists():
             remedy = "if the instance still runs: checkpoint it again, to a new directory"
         raise UsageError(f"{directory} contains no complete checkpoint", remedy=remedy) from e
     except OSError as e:
         raise UsageError(f"{file}: {e.strerror}", remedy=remedy) from e
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
+    except DescriptionError as e:
         raise UsageError(f"{file} is damaged: {e}", remedy=remedy) from e
-    there = _sizes(directory)
+    there = sizes_by_file(directory)
     for name, size in sizes.items():
         if there.get(name) != size:
             found = f"has {there[name]} of {size} bytes" if name in there else "is missing"
@@ -207,10 +224,11 @@ def read_interrupted(directory: Path) -> Saved | None:
     """
     if (directory / MANIFEST).exists():
         return None
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RunError):
-        saved, _ = _read(directory / BEGUN)
+    with contextlib.suppress(OSError, DescriptionError, RunError):
+        saved, _, _ = read_description(directory, BEGUN)
+        require_plain(directory)
         if not saved.method.by_criu:
-            with (directory / STATE).open("rb") as file:
+            with UntrustedDirectory(directory).open_file(STATE) as file:
                 begin = file.read(len(_LIBVIRT_PART))
             return saved if len(begin) == len(_LIBVIRT_PART) and begin != _LIBVIRT_PART else None
         if not (directory / _INVENTORY).exists():
@@ -223,20 +241,9 @@ def read_interrupted(directory: Path) -> Saved | None:
     return None
 
 
-def _read(file: Path) -> tuple[Saved, dict[str, int]]:
-    read = json.loads(file.read_text())
-    saved = Saved(
-        name=str(read["instance"]),
-        method=Method(read["method"]),
-        own={str(k): str(v) for k, v in read["own"].items()},
-        machine=dict(read.get("machine", {})),
-    )
-    return saved, {str(name): int(size) for name, size in read["files"].items()}
-
-
 def sizes_of(directory: Path) -> int:
     """Return the bytes of all images in a directory."""
-    return sum(_sizes(directory).values())
+    return sum(sizes_by_file(directory).values())
 
 
 def remove_images(directory: Path) -> None:
@@ -252,7 +259,13 @@ def remove_images(directory: Path) -> None:
         directory.rmdir()
 
 
-def _sizes(directory: Path) -> dict[str, int]:
-    files = [p for p in directory.rglob("*") if p.is_file() and p.name not in _DESCRIPTIONS]
-    images = [p for p in files if p.suffix not in (".log", ".pid") and p.name not in _REWRITTEN]
-    return {str(p.relative_to(directory)): p.stat().st_size for p in sorted(images)}
+def sizes_by_file(directory: Path) -> dict[str, int]:
+    """Return the bytes of each image in a directory by its path there, without descriptions, notes and
+    logs."""
+    return {
+        str(path): status.st_size
+        for path, status in sorted(entries_of(directory))
+        if stat.S_ISREG(status.st_mode)
+        and path.name not in (*_DESCRIPTIONS, *_REWRITTEN)
+        and path.suffix not in (".log", ".pid")
+    }

@@ -88,23 +88,27 @@ def _keep_newest(directory: Path, own: Path) -> None:
         old.unlink(missing_ok=True)
 
 
-def save(qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS, longer: str = "") -> None:
+def save(
+    qmp: Path, file: Path, seconds: float = MIGRATE_SECONDS, longer: str = "", *, sync: bool = False
+) -> None:
     """Stop a guest and write its state to a file.
 
     qmp: socket of its QEMU's monitor.
     seconds: time limit.
     longer: remedy of the error at the time limit.
+    sync: whether the content of the file must be on the disk before the file gets its name.
     Raises RunError if QEMU fails, the file is not written whole, or at the time limit.
     """
     part, end = file.with_name(f".{file.name}"), time.monotonic() + seconds
     part.touch(mode=0o600)
     here, there = shlex.quote(str(part)), shlex.quote(str(file))
+    write = f"cat > {here} && sync -- {here}" if sync else f"cat > {here}"
     try:
         with Monitor(qmp) as monitor:
             monitor.ask("stop")
             monitor.ask("migrate-set-parameters", {"max-bandwidth": UNBOUNDED})
             # QEMU 7.2 has no "file:" URI, and of no version does it matter to QEMU how the command ends.
-            monitor.ask("migrate", {"uri": f"exec:cat > {here} && mv {here} {there} || rm -f {here}"})
+            monitor.ask("migrate", {"uri": f"exec:{write} && mv {here} {there} || rm -f {here}"})
             _await(monitor, seconds, "written", longer)
         while not file.exists():
             if time.monotonic() > end:

@@ -8,8 +8,8 @@ import math
 from operator import attrgetter
 
 from ...model.result import Analysis, Cell
+from ...plain_text import spreadsheet_text
 from ..tables.cells import cause_text
-from ..text import one_line
 
 COLUMNS = (
     "environment",
@@ -62,8 +62,6 @@ NODE_COLUMNS = (
     "other_verdict",
 )
 """Further columns of a run on several nodes."""
-# A spreadsheet interprets a text with this beginning as a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_text(analysis: Analysis) -> str:
@@ -97,9 +95,4 @@ def _field(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
-    return repr(value) if isinstance(value, float) else _words(str(value))
-
-
-def _words(text: str) -> str:
-    line = one_line(text)
-    return f"'{line}" if line.startswith(_FORMULA) else line
+    return repr(value) if isinstance(value, float) else spreadsheet_text(str(value))

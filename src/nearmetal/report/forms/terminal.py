@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...model.result import Analysis, Verdict
 from ...model.study import Study
+from ...plain_text import keep_in_line
 from ...units import show_clock
 from ..charts.curves import sentences
 from ..tables.cells import (
@@ -76,7 +77,7 @@ def terminal_text(
     for words in _beside(analysis, inside):
         append_wrapped(out, words, width, _DIM)
     for step in (*next_steps(analysis, results_dir), *([f"Report: {report}"] if report else [])):
-        out.append("\n".join(_command_wrapped(step, width)) + "\n")
+        out.append("\n".join(_command_wrapped(keep_in_line(step), width)) + "\n")
     return out
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
+from ...host.replies import read_reply
 from ...lifecycle import Phase
 
 LEAST_WORK = 50
@@ -22,6 +24,12 @@ instance was stopped, and would give a wrong pace."""
 _PATIENCE = 2.0
 _LOOK_AGAIN = 0.002
 _WRITTEN = '{"written"'
+
+
+class _ProgressLine(msgspec.Struct, frozen=True):
+    """A progress line of nm-probe dirty. written: pages so far."""
+
+    written: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,4 +108,4 @@ def written_pages(output: Path) -> int:
 def _progress(output: Path) -> Iterator[int]:
     for line in output.read_text().splitlines(keepends=True):
         if line.startswith(_WRITTEN) and line.endswith("\n"):
-            yield int(json.loads(line)["written"])
+            yield read_reply(line, _ProgressLine, str(output)).written

@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from ...environments import Instance, InstanceRequest, RemoteInstance, Tools
 from ...errors import RunError, TrialFailedError
 from ...host import Host, Process
 from ...host.processes.failure import describe_failure
+from ...host.replies import read_reply
 from ...lifecycle import RankSteps, longest_gap, read_steps, steps_within
 from ...model.change import replace
 from ...model.environments.network import Seat
@@ -43,6 +45,12 @@ LIMIT = 120.0
 """Seconds after which the job fails if it does not take the awaited steps, or if a rank does not end."""
 _LOOK_AGAIN = 0.01
 _STEPPED = '{"step"'
+
+
+class _ProgressLine(msgspec.Struct, frozen=True):
+    """A progress line of nm-keeper. step: number of the step that has ended."""
+
+    step: int
 
 
 @contextmanager
@@ -120,7 +128,7 @@ class AttachedRank:
         """Return the number of steps from the last complete progress line; 0 if there is none."""
         lines = [line for line in self._text().splitlines(keepends=True) if line.startswith(_STEPPED)]
         whole = [line for line in lines if line.endswith("\n")]
-        return int(json.loads(whole[-1])["step"]) if whole else 0
+        return read_reply(whole[-1], _ProgressLine, str(self.output)).step if whole else 0
 
     def check(self) -> None:
         """Raise TrialFailedError if the rank has ended."""
