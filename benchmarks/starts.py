@@ -36,7 +36,8 @@ from nearmetal.environments.containers.wrapped import Wrapped, all_binds
 from nearmetal.environments.program import FirstReport, end_payload, first_report, read_pid, running
 from nearmetal.environments.registry import get_backend
 from nearmetal.host import LocalHost, cgroups
-from nearmetal.host.runtime import cache_directory, scratch_directory, short_directory
+from nearmetal.host.outside import short_directory
+from nearmetal.host.runtime import cache_directory, scratch_directory
 from nearmetal.model.study import Attachment, Environment
 from nearmetal.node.progress import NullProgress
 from nearmetal.workloads.build import build_tools
@@ -163,7 +164,7 @@ def of_runtime(backend: OciBackend, ground: Ground) -> CommandLine:
 
 def of_podman(ground: Ground) -> CommandLine:
     state, label = ground.request.scratch, ground.request.label
-    short = ground.stack.enter_context(short_directory(f"{label}-podman", state))
+    short = ground.stack.enter_context(short_directory(f"{label}-podman"))
     store = replace(podman.Store.of(ground.request), directory=state, short=short)
     store.prepare(HOST, ground.tools)
     words = podman.container_options(ground.request, store, ground.binds, groups=None)

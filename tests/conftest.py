@@ -24,6 +24,8 @@ from hypothesis import HealthCheck, settings
 from tests.crun_program import write_crun
 from tests.docker_daemon import docker_daemon
 
+from nearmetal.host.notes import notes_locked
+
 # Interrupted or terminated tests first undo what their fixtures have made. SIGINT is set too, because shells
 # start background commands with SIGINT ignored, and programs started by the tests would inherit that.
 for number in (signal.SIGINT, signal.SIGTERM):
@@ -56,6 +58,15 @@ def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A daemon that answers, where there can be one."""
     with docker_daemon(tmp_path_factory.mktemp("docker")):
         yield
+
+
+@pytest.fixture
+def notes_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Undo notes of this process are in a directory of the test."""
+    monkeypatch.setattr("nearmetal.host.notes.ROOT_STATE", tmp_path / "notes/nearmetal")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "notes"))
+    with notes_locked():  # makes it
+        return tmp_path / "notes/nearmetal"
 
 
 @pytest.fixture

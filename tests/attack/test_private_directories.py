@@ -10,16 +10,18 @@ from pathlib import Path
 import pytest
 
 from nearmetal.errors import RunError
+from nearmetal.host import outside as host_outside
 from nearmetal.host import runtime
+from nearmetal.host.outside import outside_directory, short_directory
 
 pytestmark = pytest.mark.attack
 
 
 @pytest.fixture(autouse=True)
-def own_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_machine(tmp_path: Path, notes_base: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(runtime, "runtime_directory", lambda: tmp_path / "nearmetal")
     monkeypatch.setattr(runtime, "SHARED_MEMORY", tmp_path)
-    monkeypatch.setattr(runtime, "SHORT_PARENT", tmp_path)
+    monkeypatch.setattr(host_outside, "SHORT_PARENT", tmp_path)
     before = os.umask(0)
     yield
     os.umask(before)
@@ -29,8 +31,8 @@ def test_directories_of_a_run(tmp_path: Path) -> None:
     with (
         runtime.scratch_directory("nearmetal-a") as scratch,
         runtime.memory_scratch_directory("nearmetal-b") as memory,
-        runtime.outside_directory(tmp_path / "nearmetal-c", scratch) as outside,
-        runtime.short_directory("nearmetal-d", scratch) as short,
+        outside_directory(tmp_path / "nearmetal-c") as outside,
+        short_directory("nearmetal-d") as short,
         runtime.shared_memory_directory("nearmetal-e") as shared,
     ):
         for directory in (scratch.parent, scratch, memory, outside, short, shared):

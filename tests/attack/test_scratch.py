@@ -11,7 +11,8 @@ import pytest
 
 from nearmetal.environments.storage import volume
 from nearmetal.host import LocalHost, runtime
-from nearmetal.host.runtime import memory_scratch_directory, outside_directory, scratch_directory
+from nearmetal.host.outside import outside_directory
+from nearmetal.host.runtime import memory_scratch_directory, scratch_directory
 from nearmetal.model.environments.environment import Storage, StorageKind
 
 pytestmark = pytest.mark.attack
@@ -32,7 +33,7 @@ def test_nobody_else_enters_the_directories_of_a_run(tmp_path: Path) -> None:
     with (
         scratch_directory("nearmetal-attack1") as scratch,
         memory_scratch_directory("nearmetal-attack2") as memory,
-        outside_directory(tmp_path / "outside", scratch) as outside,
+        outside_directory(tmp_path / "nearmetal-attack1-outside") as outside,
     ):
         assert [mode(path) for path in (scratch, memory, outside)] == [0o700] * 3
 
@@ -47,7 +48,6 @@ def test_storage_of_an_instance_is_closed_to_others(tmp_path: Path, kind: Storag
             LocalHost(),
             Storage(kind=kind, path=path),
             label="nearmetal-attack3-0",
-            run_scratch=scratch,
             directory=scratch / "volume",
             shared=None,
             own_root=True,

@@ -709,7 +709,6 @@ def test_storage_is_what_it_says(rig: Rig, kind: StorageKind) -> None:
         HOST,
         storage,
         label=asked.label,
-        run_scratch=rig.directory,
         directory=rig.directory / "mounts",
         shared=None,
         own_root=rig.owns("mnt"),

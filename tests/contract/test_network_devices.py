@@ -13,6 +13,7 @@ from pyroute2 import IPRoute
 
 from nearmetal.errors import UnavailableError
 from nearmetal.host import LocalHost
+from nearmetal.host.cards import offloads
 from nearmetal.host.leftovers import LeftoverKind, find, remove
 from nearmetal.model.environments.network import NetworkSettings, Offloads
 from nearmetal.model.study import Attachment
@@ -92,7 +93,9 @@ from nearmetal.model.study import Attachment
 from nearmetal.network.build import build_networks
 from nearmetal.network.plan import NetworkRequest
 want = NetworkRequest(
-    attachment=Attachment.PHYS, settings=NetworkSettings(devices=tuple(sys.argv[3:])), instances=2
+    attachment=Attachment.PHYS,
+    settings=NetworkSettings(devices=tuple(sys.argv[3:]), mtu=1600, offloads=Offloads(tso=False)),
+    instances=2,
 )
 with build_networks(sys.argv[1], [want], Path(sys.argv[2])):
     print("up", flush=True)
@@ -107,11 +110,13 @@ def test_clean_gives_a_device_back_that_a_killed_run_had(devices: tuple[str, str
         assert tool.stdout.readline() == "up\n"
         tool.kill()
     found = find(LABEL)
-    assert [left.kind for left in found] == [LeftoverKind.NETNS] * 2
+    assert [left.kind for left in found] == [LeftoverKind.CARD] * 2 + [LeftoverKind.NETNS] * 2
     for left in found:
         remove(left)
     assert find(LABEL) == ()
-    assert [attribute(name, "ifalias") for name in devices] == ["", ""]
+    assert [attribute(devices[0], n) for n in ("ifalias", "mtu", "tx_queue_len")] == ["cable", "1700", "55"]
+    assert int(attribute(devices[0], "flags"), 16) & 1 and offloads(devices[0])["tso"]
+    assert attribute(devices[1], "ifalias") == "" and not int(attribute(devices[1], "flags"), 16) & 1
 
 
 def test_a_mark_on_a_device_that_came_back_by_itself_is_taken_off(devices: tuple[str, str]) -> None:

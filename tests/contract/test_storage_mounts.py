@@ -14,7 +14,6 @@ from nearmetal.environments.storage import mounted_once, volume, why_not
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import LocalHost, namespaces
 from nearmetal.host.leftovers import LeftoverKind, find, remove
-from nearmetal.host.runtime import scratch_directory
 from nearmetal.model.study import Storage, StorageKind
 
 pytestmark = pytest.mark.beside
@@ -47,7 +46,6 @@ def test_a_device_is_taken_when_it_may_be_destroyed_and_nobody_uses_it(device: s
             HOST,
             storage,
             label="nearmetal-x-0",
-            run_scratch=tmp_path,
             directory=tmp_path / "m",
             shared=shared,
             own_root=True,
@@ -89,7 +87,6 @@ def test_disk_that_does_not_fit_is_reported_and_leaves_nothing(tmp_path: Path) -
                 HOST,
                 storage,
                 label="nearmetal-x-0",
-                run_scratch=tmp_path,
                 directory=tmp_path / "m",
                 shared=None,
                 own_root=True,
@@ -118,7 +115,7 @@ with ExitStack() as stack:
         Storage(kind=StorageKind.TMPFS),
         Storage(kind=StorageKind.BIND, path=place),
     )):
-        stack.enter_context(volume(LocalHost(), storage, label=f"{label}-{n}", run_scratch=scratch,
+        stack.enter_context(volume(LocalHost(), storage, label=f"{label}-{n}",
             directory=scratch / f"m{n}", shared=None, own_root=False))
     print("stands", flush=True)
     time.sleep(3600)
@@ -138,12 +135,3 @@ def test_after_kill_9_clean_finds_mounts_and_directories(tmp_path: Path) -> None
         remove(left)
     assert find(label) == () and list(tmp_path.iterdir()) == []
     assert str(tmp_path) not in subprocess.run(["losetup", "-a"], capture_output=True, text=True).stdout
-
-
-def test_cleanup_never_removes_directories_of_another_label(tmp_path: Path) -> None:
-    """Whatever stands in the note of a run: only a directory that bears its label goes."""
-    label = f"nearmetal-test{os.getpid()}-noted"
-    (tmp_path / "mine").mkdir()
-    with scratch_directory(label) as scratch:
-        (scratch / "outside").write_text(f"{tmp_path}/mine\n{tmp_path}/{label}-0\n")
-        assert [left.kind for left in find(label)] == [LeftoverKind.SCRATCH]

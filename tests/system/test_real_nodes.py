@@ -17,7 +17,7 @@ from tests.patience import until
 from tests.system.engine_runs import FORCE, NEARMETAL, directory, records
 from tests.system.hosts import Hosts, hosts
 
-from nearmetal.host.runtime import SHORT_PARENT
+from nearmetal.host.outside import SHORT_PARENT
 
 pytestmark = [pytest.mark.apart]
 STUDY = """\

@@ -10,6 +10,7 @@ import pytest
 from nearmetal.api import cleaning
 from nearmetal.api.images import FORMS, build_image, convert_image, get_image, list_images, plan_build
 from nearmetal.api.kernels import run_kernel
+from nearmetal.environments import leftovers
 from nearmetal.errors import NearmetalError, RunError
 from nearmetal.host import Host
 from nearmetal.host.leftovers import Leftover, LeftoverKind
@@ -56,7 +57,8 @@ def test_mistakes_are_errors_with_words(call: Callable[[], object], what: str) -
 
 def test_what_cannot_be_removed_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     stuck, loose = (
-        Leftover(kind=LeftoverKind.CONTAINER, name=name, detail="box") for name in ("stuck", "loose")
+        Leftover(kind=LeftoverKind.CONTAINER, name=f"nearmetal-{name}", detail="box")
+        for name in ("0a1b2c", "0a1b2d")
     )
     there = [stuck, loose]
 
@@ -65,8 +67,13 @@ def test_what_cannot_be_removed_stops_nothing(monkeypatch: pytest.MonkeyPatch) -
             raise RunError("stuck does not go", remedy="wait")
         there.remove(leftover)
 
-    monkeypatch.setattr(cleaning, "find_all", lambda _host, spare: tuple(there))
-    monkeypatch.setattr(cleaning, "remove_any", remove)
+    def find(_host: Host, *_: object, **__: object) -> tuple[Leftover, ...]:
+        return tuple(there)
+
+    for module in (cleaning, leftovers):
+        monkeypatch.setattr(module, "find_all", find)
+    monkeypatch.setattr(leftovers, "remove_any", remove)
+    monkeypatch.setattr(cleaning, "not_searched", lambda _: ())
     assert cleaning.find_leftovers() == cleaning.Cleaned(found=(stuck, loose), left=(stuck, loose))
     done = cleaning.clean()
     assert (done.found, done.left) == ((stuck, loose), (stuck,))

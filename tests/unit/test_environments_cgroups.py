@@ -18,7 +18,8 @@ from nearmetal.host.cgroups.limits import SHORTEST_US, quota_us, settings, unifi
 from nearmetal.host.cgroups.parents import find_parents
 from nearmetal.host.cgroups.processes import remove_empty
 from nearmetal.host.counters.block_accounts import ACCOUNT, devices, temporary_group
-from nearmetal.host.leftovers import OURS, wanted_names
+from nearmetal.host.leftovers import wanted_names
+from nearmetal.host.notes import OURS
 from nearmetal.model.study import Limits
 
 V1_MOUNTS = """\
@@ -36,6 +37,9 @@ V1_OWN = """\
 0::/user.slice
 """
 V2_MOUNTS = "30 25 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
+
+
+pytestmark = pytest.mark.usefixtures("notes_base")
 
 
 def tree(root: Path, own: str, mounts: str, files: dict[str, str]) -> Path:
@@ -157,7 +161,7 @@ class Kernel:
     """Moves a process and switches a controller on and off, as the kernel does, in a tree of plain files."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(cgroups.parents, "write_control", self.write)
+        monkeypatch.setattr("nearmetal.host.cgroups.controllers.write_control", self.write)
         mkdir = Path.mkdir
 
         def made(path: Path) -> None:

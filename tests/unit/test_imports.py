@@ -126,7 +126,7 @@ IN_FUNCTIONS = {
     "engines": (1, "ruamel.yaml: only engines of the table need it"),
     "environments": (3, "qemu.qmp, with asyncio, and zstandard: only guests of QEMU need them"),
     "inventory": (2, "ldap3: an optional package"),
-    "host/leftovers.py": (2, "pyroute2: only network links and devices need it"),
+    "host/cards.py": (2, "pyroute2: only network cards of the machine need it"),
     "model/keys.py": (1, "difflib: most files have no mistake"),
     "model/expression.py": (3, "regex: only programs of a user's own need it"),
     "network/worker.py": (

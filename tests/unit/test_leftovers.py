@@ -2,7 +2,8 @@
 
 import pytest
 
-from nearmetal.host.leftovers import OURS, wanted_names
+from nearmetal.host.leftovers import wanted_names
+from nearmetal.host.notes import OURS
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,15 @@ from nearmetal.environments.holder import UserNamespaceHolder
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import MissingValue
 from nearmetal.host.facts.devices import (
-    RECORD,
     DeviceState,
     device_state,
-    drop_functions,
     free_hardware,
     functions,
     ipv4_routes,
-    make_functions,
+    made_functions,
     physical_functions,
 )
+from nearmetal.host.notes import Functions, read_notes
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment
 from nearmetal.network.build import attempted_networks
@@ -38,6 +37,7 @@ eth0 0001A8C0 00000000 0001 0 0 0 00FFFFFF 0 0 0
 IF_INET6 = (
     "00000000000000000000000000000001 01 80 10 80 lo\n2001067c000000000000000000000001 03 40 00 80 eth2\n"
 )
+LABEL = "nearmetal-0a1b2c"
 USED = "is in use: 0.0.0.0/0, 192.168.1.0/24 by it"
 
 
@@ -79,7 +79,7 @@ class Card(FakeHost):
 
 
 @pytest.fixture(autouse=True)
-def sys_of_the_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def sys_of_the_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, notes_base: Path) -> None:
     monkeypatch.setattr("nearmetal.host.facts.devices.SYS", tmp_path)
 
 
@@ -98,10 +98,10 @@ def want(
     return NetworkRequest(attachment=attachment, settings=settings, instances=instances)
 
 
-def ask(host: Card, *wants: NetworkRequest, scratch: Path | None = None) -> list[tuple[str, ...] | str]:
+def ask(host: Card, *wants: NetworkRequest) -> list[tuple[str, ...] | str]:
     """The devices of each want, or why it gets none."""
     with ExitStack() as stack:
-        got = allocated(stack, host, wants, scratch or host.tree)
+        got = allocated(stack, host, wants, LABEL)
         return [g.what if isinstance(g, UnavailableError) else g.devices for g in got]
 
 
@@ -186,15 +186,16 @@ def test_virtual_functions_are_switched_on_and_off_again(card: Card) -> None:
     assert functions(card, "ens1") == ()
     sriov = want(Attachment.SRIOV, "ens1")
     with ExitStack() as stack:
-        got = allocated(stack, card, [sriov, sriov], card.tree)
+        got = allocated(stack, card, [sriov, sriov], LABEL)
         assert [g.devices for g in got if isinstance(g, NetworkRequest)] == [
             ("ens1v0", "ens1v1"),
             ("ens1v2", "ens1v3"),
         ]
         assert card.numvfs.read_text() == "4\n"
-        assert (card.tree / f"{RECORD}ens1").read_text() == "0\n"
+        (note,), _ = read_notes()
+        assert (note.label, note.change) == (LABEL, Functions(card="ens1", before=0, made=4))
     assert card.numvfs.read_text() == "0\n"
-    assert not (card.tree / f"{RECORD}ens1").exists()
+    assert read_notes() == ((), ())
 
 
 def test_virtual_functions_that_are_there_are_used_and_stay(card: Card) -> None:
@@ -213,18 +214,16 @@ def test_a_device_without_virtual_functions_is_named(card: Card) -> None:
     assert isinstance(said, str) and said.startswith("attachment sriov: 9 instances need a device each")
 
 
-def test_virtual_functions_of_a_killed_run_are_switched_off(card: Card) -> None:
-    record = card.tree / f"{RECORD}ens1"
-    make_functions(card, "ens1", 2, record)
-    assert card.numvfs.read_text() == "2\n"
-    for _ in range(2):
-        drop_functions(record)
-        assert card.numvfs.read_text() == "0\n"
+def test_a_number_of_virtual_functions_that_somebody_else_has_changed_is_kept(card: Card) -> None:
+    with made_functions(card, "ens1", 2, LABEL):
+        card.numvfs.write_text("5\n")
+    assert card.numvfs.read_text() == "5\n"
 
 
 def test_refused_number_of_virtual_functions_is_reported(card: Card) -> None:
     card.numvfs.unlink()
     card.numvfs.mkdir()
     card.card = ""
-    with pytest.raises(RunError, match="ens1: 2 virtual functions were refused: Is a directory"):
-        make_functions(card, "ens1", 2, card.tree / f"{RECORD}ens1")
+    refused = pytest.raises(RunError, match="ens1: 2 virtual functions were refused: Is a directory")
+    with refused, made_functions(card, "ens1", 2, LABEL):
+        pass

@@ -12,9 +12,10 @@ import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.tcmsg import common, sched_netem, sched_tbf, tcmsg
 
+from nearmetal.host import ethtool
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Attachment, NodeLink
-from nearmetal.network import ethtool, making, plan
+from nearmetal.network import making, plan
 from nearmetal.network.nodes import SWITCH, UPLINK
 from nearmetal.network.plan import NetworkRequest
 from nearmetal.network.shapes import BRIDGE

@@ -125,7 +125,7 @@ def test_what_is_left_on_each_node_is_shown_and_a_silent_node_is_named(
     answers["n3"] = json.dumps({"found": [item], "left": [item], "failures": ["cannot be killed"]})
     assert clean(dry_run=False, nodes=str(file), json=True) == ExitCode.FAILED_TRIALS
     form = json.loads(capsys.readouterr().out)["nodes"]
-    assert form["n1"] == {"answered": True, "found": [item], "left": [], "failures": []}
+    assert form["n1"] == {"answered": True, "found": [item], "left": [], "failures": [], "not_searched": []}
     assert form["n3"]["left"] == [item]
     assert clean(dry_run=True, nodes=str(file), json=True) == ExitCode.DONE
     assert asked[-1].endswith("clean --json --dry-run")

@@ -10,9 +10,9 @@ import pytest
 from nearmetal.environments import storage
 from nearmetal.environments.storage import device_user, mounted_once, volume, why_not
 from nearmetal.errors import RunError, TrialFailedError
-from nearmetal.host import Completed, leftovers, namespaces, runtime
-from nearmetal.host.leftovers import LeftoverKind
-from nearmetal.host.runtime import note_outside, noted_outside
+from nearmetal.host import Completed, namespaces
+from nearmetal.host.notes import read_notes
+from nearmetal.host.outside import outside_directory
 from nearmetal.model.study import Storage, StorageKind
 from nearmetal.node.storage import mounted_at
 from nearmetal.testing.fake_host import FakeHost
@@ -79,7 +79,7 @@ def nfs_host(target: Path, answer: str | Completed = "") -> FakeHost:
 
 
 def test_an_export_is_mounted_once_and_each_instance_has_a_directory_on_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes_base: Path
 ) -> None:
     target, unmounted = tmp_path / "mounted", list[Path]()
     monkeypatch.setattr(namespaces, "unmount", unmounted.append)
@@ -92,7 +92,6 @@ def test_an_export_is_mounted_once_and_each_instance_has_a_directory_on_it(
                     host,
                     NFS,
                     label=f"nearmetal-x-{n}",
-                    run_scratch=tmp_path,
                     directory=tmp_path / f"m{n}",
                     shared=shared,
                     own_root=True,
@@ -102,7 +101,7 @@ def test_an_export_is_mounted_once_and_each_instance_has_a_directory_on_it(
         ]
         assert [v.path for v in volumes] == [target / f"nearmetal-x-{n}" / "files" for n in range(2)]
         assert not any(v.inside for v in volumes) and all(v.path.is_dir() for v in volumes)
-        assert noted_outside(tmp_path) == tuple(v.path.parent for v in volumes)
+        assert {n.label for n in read_notes()[0]} == {v.path.parent.name for v in volumes}
     assert len(host.calls) == 1 and unmounted == [target] and list(target.iterdir()) == []
 
 
@@ -138,21 +137,10 @@ def test_a_disk_whose_partition_is_held_is_in_use(tmp_path: Path, monkeypatch: p
     assert device_user(FakeHost(files=files), "8:16") is None
 
 
-def test_what_was_noted_anywhere_in_a_scratch_directory_is_found_after_a_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (runtime, leftovers):
-        monkeypatch.setattr(module, "runtime_directory", lambda: tmp_path / "run")
-    own, outside = tmp_path / "run" / "nearmetal-0123ab" / "node-0", tmp_path / "nearmetal-0123ab-node-0-ssh"
-    for directory in (own, outside):
-        directory.mkdir(parents=True)
-    note_outside(own, outside)
-    found = leftovers.find("nearmetal-0123ab")
-    assert [item.detail for item in found if item.kind is LeftoverKind.STORAGE] == [str(outside)]
-
-
-def test_directories_outside_are_noted_once_each(tmp_path: Path) -> None:
-    assert noted_outside(tmp_path) == ()
-    for name in ("/a/nearmetal-x-0", "/b c/nearmetal-x-1", "/a/nearmetal-x-0"):
-        note_outside(tmp_path, Path(name))
-    assert noted_outside(tmp_path) == (Path("/a/nearmetal-x-0"), Path("/b c/nearmetal-x-1"))
+def test_a_run_notes_each_parent_directory_once(tmp_path: Path, notes_base: Path) -> None:
+    before = set(read_notes()[0])
+    for number in range(3):
+        with outside_directory(tmp_path / f"nearmetal-0123ab-{number}-disk") as path:
+            (note,) = set(read_notes()[0]) - before
+            assert note.label == "nearmetal-0123ab" and path.is_dir()
+        assert not path.exists()

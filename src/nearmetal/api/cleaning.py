@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from ..environments.leftovers import find_all, remove_any
+from ..environments.leftovers import Cleaned, clean_up, find_all, not_searched
 from ..errors import NearmetalError
 from ..host import LocalHost
-from ..host.leftovers import Leftover
+from ..host.leftovers import Leftover, LeftoverKind
+from ..node.machine import image_store
 
-
-@dataclass(frozen=True, kw_only=True)
-class Cleaned:
-    """The leftovers of killed runs.
-
-    found: those that were found.
-    left: those that still exist.
-    failures: why some of them could not be removed, one text for each.
-    """
-
-    found: tuple[Leftover, ...]
-    left: tuple[Leftover, ...]
-    failures: tuple[str, ...] = ()
+__all__ = ["Cleaned", "clean", "find_leftovers"]
 
 
 def find_leftovers(spare: Sequence[str] = ()) -> Cleaned:
@@ -30,8 +19,9 @@ def find_leftovers(spare: Sequence[str] = ()) -> Cleaned:
 
     spare: labels of running runs on other machines that also use this one; what they made is not a leftover.
     """
-    found = find_all(LocalHost(), spare=spare)
-    return Cleaned(found=found, left=found)
+    host = LocalHost()
+    found = (*find_all(host, spare=spare), *_images())
+    return Cleaned(found=found, left=found, not_searched=not_searched(host))
 
 
 def clean(spare: Sequence[str] = ()) -> Cleaned:
@@ -41,11 +31,26 @@ def clean(spare: Sequence[str] = ()) -> Cleaned:
     spare: as in find_leftovers().
     """
     host = LocalHost()
-    found = find_all(host, spare=spare)
-    failures = []
-    for leftover in found:
+    cleaned = clean_up(host, spare=spare)
+    # After the processes that make images have ended.
+    images, failures = _images(), list(cleaned.failures)
+    for image in images:
         try:
-            remove_any(host, leftover)
+            image_store().remove_unfinished(image.name)
         except NearmetalError as e:
             failures.append(str(e))
-    return Cleaned(found=found, left=find_all(host, spare=spare), failures=tuple(failures))
+    return replace(
+        cleaned,
+        found=(*cleaned.found, *images),
+        left=(*cleaned.left, *_images()),
+        failures=tuple(failures),
+        not_searched=not_searched(host),
+    )
+
+
+def _images() -> tuple[Leftover, ...]:
+    """Return the images that killed processes have not finished, or not removed entirely."""
+    return tuple(
+        Leftover(kind=LeftoverKind.IMAGE, name=path.name, detail=str(path))
+        for path in image_store().unfinished()
+    )

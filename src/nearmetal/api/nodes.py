@@ -154,7 +154,8 @@ def clean_nodes(source: str, progress: Progress, *, dry_run: bool) -> tuple[Node
             tuple(Leftover(**{**item, "kind": LeftoverKind(item["kind"])}) for item in answer[key])
             for key in ("found", "left")
         )
-        cleaned = Cleaned(found=found, left=left, failures=tuple(answer["failures"]))
+        silent = tuple(answer.get("not_searched", ()))
+        cleaned = Cleaned(found=found, left=left, failures=tuple(answer["failures"]), not_searched=silent)
         return NodeCleaned(name=name, cleaned=cleaned)
 
     def silent(name: str, error: NearmetalError) -> NodeCleaned:

@@ -86,6 +86,7 @@ def _cleaned_form(done: Cleaned) -> dict[str, object]:
         "found": [asdict(i) for i in done.found],
         "left": [asdict(i) for i in done.left],
         "failures": list(done.failures),
+        "not_searched": list(done.not_searched),
     }
 
 
@@ -98,9 +99,12 @@ def _print_cleaned(done: Cleaned, *, dry_run: bool, where: str, before: str = ""
     for item in done.found:
         state = "found" if dry_run else "LEFT" if item in done.left else "removed"
         print_lines(f"{before}{state}  {item.kind}  {item.name}")
-    if not done.found:
-        print_lines(f"nothing of nearmetal is left {where}")
-    for text in done.failures:
+    for item in done.left:
+        if item not in done.found:
+            print_lines(f"{before}LEFT  {item.kind}  {item.name}")
+    if not done.found and not done.left:
+        print_lines(f"nothing of nearmetal is {'found' if done.not_searched else 'left'} {where}")
+    for text in (*done.failures, *done.not_searched):
         print_lines(f"{before}{text}", to=sys.stderr)
 
 

@@ -4,14 +4,25 @@ containers that a daemon keeps."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from ..errors import UnavailableError
+from ..errors import NearmetalError, RunError, UnavailableError
 from ..host import Host
-from ..host.leftovers import Leftover, LeftoverKind, find, remove, wanted_names
+from ..host.leftovers import Leftover, LeftoverKind, find, is_leftover, remove, wanted_names
 from .registry import backend_names, get_backend
 
-__all__ = ["ManagedByDaemon", "RecordsInstances", "find_all", "remove_any"]
+__all__ = [
+    "Cleaned",
+    "ManagedByDaemon",
+    "RecordsInstances",
+    "ReportsSilence",
+    "clean_up",
+    "find_all",
+    "not_searched",
+    "remove_any",
+]
 
 
 @runtime_checkable
@@ -24,7 +35,7 @@ class ManagedByDaemon(Protocol):
     def instance_names(self, host: Host) -> tuple[str, ...]:
         """Return the names of all instances of the daemon, including those that nearmetal did not create.
 
-        Must be fast, and must return an empty tuple if no daemon answers.
+        Must be fast. Daemons that do not answer are left out (ReportsSilence).
         """
 
     def remove_instance(self, host: Host, name: str) -> None:
@@ -42,6 +53,78 @@ class RecordsInstances(Protocol):
     def recorded_instances(self, host: Host) -> tuple[str, ...]:
         """Return the names as instance_names() does, but query only the daemons that are named in a note.
         Every start of an instance writes such a note."""
+
+
+@runtime_checkable
+class ReportsSilence(Protocol):
+    """Extra interface of backends that implement ManagedByDaemon, and that can tell a daemon that does not
+    answer from one that does not run.
+
+    note: name of the file in a scratch directory that says which daemon has instances; '' if there is none.
+    """
+
+    note: str
+
+    def not_searched(self, host: Host) -> tuple[str, ...]:
+        """Return a sentence for each daemon that runs and does not answer, such as 'docker does not answer:
+        its containers were not looked at'."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cleaned:
+    """The leftovers of killed runs.
+
+    found: those that were found.
+    left: those that still exist.
+    failures: why some of them could not be removed, one text for each.
+    not_searched: where leftovers could not be looked for, one sentence for each.
+    """
+
+    found: tuple[Leftover, ...]
+    left: tuple[Leftover, ...]
+    failures: tuple[str, ...] = ()
+    not_searched: tuple[str, ...] = ()
+
+
+_SEARCHES = 3
+"""How often leftovers are searched for and removed at most."""
+
+
+def clean_up(
+    host: Host, prefix: str | None = None, *, quietly: bool = False, spare: Sequence[str] = ()
+) -> Cleaned:
+    """Remove all leftovers, and look whether they are gone. What appears meanwhile, such as a process that
+    was just starting, is removed too. A failure is returned in the result and does not stop the removal of
+    others.
+
+    prefix, quietly, spare: as in find_all().
+    """
+    found, failed, failures = list[Leftover](), list[Leftover](), list[str]()
+    for _ in range(_SEARCHES):
+        left = find_all(host, prefix, quietly=quietly, spare=spare)
+        for leftover in (new := [item for item in left if item not in found]):
+            # The search takes seconds. A run with this label may have begun since.
+            if not is_leftover(leftover, prefix, spare):
+                continue
+            found.append(leftover)
+            try:
+                remove_any(host, leftover)
+            except NearmetalError as e:
+                failed.append(leftover)
+                failures.append(str(e))
+        if not new:
+            break
+    else:
+        left = find_all(host, prefix, quietly=quietly, spare=spare)
+    # A daemon that no longer answers does not show its containers.
+    hidden = (i for i in failed if i.kind is LeftoverKind.CONTAINER and i not in left)
+    return Cleaned(found=tuple(found), left=(*hidden, *left), failures=tuple(failures))
+
+
+def not_searched(host: Host) -> tuple[str, ...]:
+    """Return where instances could not be looked for, because a daemon does not answer."""
+    managers = (m for m in _managers() if isinstance(m, ReportsSilence))
+    return tuple(sentence for manager in managers for sentence in manager.not_searched(host))
 
 
 def find_all(
@@ -68,12 +151,25 @@ def remove_any(host: Host, leftover: Leftover) -> None:
 
     Raises RunError if it cannot be removed.
     """
+    if leftover.kind is LeftoverKind.SCRATCH:
+        _require_no_silence(host, Path(leftover.detail))
     if leftover.kind is not LeftoverKind.CONTAINER:
         remove(leftover)
         return
     for manager in _managers():
         if manager.name == leftover.detail:
             manager.remove_instance(host, leftover.name)
+
+
+def _require_no_silence(host: Host, scratch: Path) -> None:
+    """Check that a scratch directory may be removed.
+
+    Raises RunError if it contains the only note of a daemon that does not answer.
+    """
+    for manager in _managers():
+        if isinstance(manager, ReportsSilence) and manager.note and (scratch / manager.note).exists():
+            for sentence in manager.not_searched(host):
+                raise RunError(f"{scratch} is kept: {sentence}", remedy="nearmetal clean, when it answers")
 
 
 def _names(manager: ManagedByDaemon, host: Host, quietly: bool) -> tuple[str, ...]:

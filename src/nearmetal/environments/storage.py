@@ -14,7 +14,8 @@ from pathlib import Path
 from ..errors import NearmetalError, RunError
 from ..host import Host, namespaces, text_of
 from ..host.mounts import parse_mounts
-from ..host.runtime import outside_directory, scratch_directory
+from ..host.outside import outside_directory
+from ..host.runtime import scratch_directory
 from ..model.environments import environment as model
 from ..model.study import Storage, StorageKind
 from .contract import Unavailable
@@ -114,7 +115,6 @@ def check_storage(host: Host, kind: StorageKind, label: str) -> Unavailable | No
                 host,
                 Storage(kind=kind, size=4 << 20),
                 label=label,
-                run_scratch=scratch,
                 directory=scratch / "storage",
                 shared=None,
                 own_root=False,
@@ -211,7 +211,6 @@ def volume(
     storage: Storage,
     *,
     label: str,
-    run_scratch: Path,
     directory: Path,
     shared: Path | None,
     own_root: bool,
@@ -219,8 +218,6 @@ def volume(
     """Create the storage of one instance, and remove all of it on exit.
 
     label: label of the instance.
-    run_scratch: scratch directory of the run. The paths of directories that are made elsewhere are noted in
-        it, so that they are found after a kill -9.
     directory: mount point for a tmpfs or a loop file; it is created.
     shared: mount point of the storage that all instances share; None for other kinds.
     own_root: whether the instance has a root file system of its own.
@@ -230,14 +227,14 @@ def volume(
         case StorageKind.OVERLAY if own_root:
             yield Volume(path=DISKS / label, inside=True)
         case StorageKind.OVERLAY:
-            with _shown_directory(DISKS / label, run_scratch) as path:
+            with _shown_directory(DISKS / label) as path:
                 yield Volume(path=path, inside=False)
         case StorageKind.BIND:
-            with _shown_directory(Path(storage.path or "") / label, run_scratch) as path:
+            with _shown_directory(Path(storage.path or "") / label) as path:
                 yield Volume(path=path, inside=False)
         case StorageKind.BLOCK | StorageKind.NFS:
             assert shared is not None
-            with _shown_directory(shared / label, run_scratch) as path:
+            with _shown_directory(shared / label) as path:
                 yield Volume(path=path, inside=False)
         case StorageKind.TMPFS:
             size = [f"size={storage.size}"] if storage.size else []
@@ -247,7 +244,7 @@ def volume(
         case StorageKind.LOOP:
             disks = Path(storage.path) if storage.path else DISKS
             with (
-                outside_directory(disks / label, run_scratch) as own,
+                outside_directory(disks / label) as own,
                 _mount_point(directory) as path,
             ):
                 _mount_file(host, own / "disk.ext4", storage.size or 0, path)
@@ -255,9 +252,9 @@ def volume(
 
 
 @contextmanager
-def _shown_directory(path: Path, run_scratch: Path) -> Iterator[Path]:
+def _shown_directory(path: Path) -> Iterator[Path]:
     """Make an outside_directory(), and yield a directory in it that every user of an instance can enter."""
-    with outside_directory(path, run_scratch) as closed:
+    with outside_directory(path) as closed:
         shown = closed / "files"
         shown.mkdir()
         shown.chmod(0o755)

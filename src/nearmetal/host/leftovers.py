@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,36 +12,48 @@ from enum import StrEnum
 from pathlib import Path
 
 from ..errors import RunError
-from . import cgroups, namespaces
-from .facts import devices
+from . import cgroups, namespaces, undo
+from .cards import NETWORK_DEVICES, marked_devices, route_socket
+from .facts.devices import TAKEN
 from .liveness import living_labels, of_living_process
 from .lock import is_left_over, lock_path, owns
 from .mounts import own_mounts
+from .notes import (
+    OURS,
+    Card,
+    Controllers,
+    Directories,
+    Functions,
+    drop_note,
+    ignored,
+    is_held,
+    read_notes,
+    unfinished_notes,
+)
+from .outside import find_directories, remove_directory
 from .processes import labelled as processes
 from .processes.helper import wait_readable
-from .runtime import SHARED_MEMORY, noted_outside, runtime_directory
-
-#: The labels that nearmetal gives: those of runs, and those of checks and image builds (with a pid).
-#: A suffix names a part of the run, such as an instance.
-OURS = re.compile(r"nearmetal-(?:[0-9a-f]{6}|(?:check|image)-(?P<pid>\d+))(?:-.*)?")
-
-
-NETWORK_DEVICES = Path("/sys/class/net")
+from .runtime import SHARED_MEMORY, runtime_directory
 
 
 class LeftoverKind(StrEnum):
-    """Kinds of leftovers, in the order in which they are removed."""
+    """Kinds of leftovers, in the order in which they are removed. What is noted comes before any file system
+    is unmounted: it may be on one."""
 
     CONTAINER = "container"
     PROCESS = "process"
+    CARD = "network card"
+    FUNCTIONS = "virtual functions"
+    STORAGE = "storage directory"
     MOUNT = "mount"
     NETNS = "network namespace"
     LINK = "link"
-    FUNCTIONS = "virtual functions"
     CGROUP = "control group"
-    STORAGE = "storage directory"
+    CONTROLLERS = "controllers"
     SCRATCH = "scratch directory"
+    NOTE = "undo note"
     LOCK = "lock"
+    IMAGE = "unfinished image"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +61,8 @@ class Leftover:
     """Something that a run has left on the machine.
 
     name: the label by which it was found.
-    detail: PID, path or interface, for remove(); for a container, the container program.
+    detail: PID, path or interface, for remove(); for a container, the container program. For a card, virtual
+        functions and controllers, the path of the undo note.
     """
 
     kind: LeftoverKind
@@ -84,18 +95,35 @@ def find(prefix: str | None = None, spare: Sequence[str] = ()) -> tuple[Leftover
     spare: labels of further running runs.
     """
     wanted = wanted_names(prefix, spare)
+    noted = tuple(_noted(wanted))
     return (
         *_processes(wanted),
+        *(item for item in noted if item.kind is not LeftoverKind.CONTROLLERS),
         *_mounts(wanted),
         *_entries(LeftoverKind.NETNS, namespaces.NETNS_DIRECTORY, wanted),
         *_links(wanted),
-        *_functions(wanted),
         *_groups(wanted),
-        *_storage(wanted),
+        *(item for item in noted if item.kind is LeftoverKind.CONTROLLERS),
         *_entries(LeftoverKind.SCRATCH, runtime_directory(), wanted),
         *_entries(LeftoverKind.SCRATCH, SHARED_MEMORY, wanted),
+        *_notes(wanted, prefix),
         *(_lock() if prefix is None else ()),
     )
+
+
+def is_leftover(leftover: Leftover, prefix: str | None = None, spare: Sequence[str] = ()) -> bool:
+    """Return whether something that was found still belongs to no running run or check. Call it immediately
+    before each removal.
+
+    prefix, spare: as in find().
+    """
+    match leftover.kind:
+        case LeftoverKind.LOCK:
+            return is_left_over(Path(leftover.detail))
+        case LeftoverKind.NOTE if not OURS.fullmatch(leftover.name):
+            return True
+        case _:
+            return wanted_names(prefix, spare)(leftover.name)
 
 
 def remove(leftover: Leftover) -> None:
@@ -120,18 +148,22 @@ def remove(leftover: Leftover) -> None:
                 namespaces.remove_network_namespace(Path(leftover.detail))
                 namespaces.remove_empty_directory()
             case LeftoverKind.LINK:
-                _delete_link(leftover.detail)
-            case LeftoverKind.FUNCTIONS:
-                devices.drop_functions(Path(leftover.detail))
+                _delete_link(leftover.detail, leftover.name)
+            case LeftoverKind.CARD | LeftoverKind.FUNCTIONS | LeftoverKind.CONTROLLERS | LeftoverKind.NOTE:
+                _undo_noted(Path(leftover.detail))
             case LeftoverKind.CGROUP:
                 cgroups.remove((Path(leftover.detail),))
-            case LeftoverKind.STORAGE | LeftoverKind.SCRATCH:
-                shutil.rmtree(leftover.detail)
-                if leftover.kind is LeftoverKind.SCRATCH:
-                    with contextlib.suppress(OSError):  # not empty: it contains a directory of another run
-                        Path(leftover.detail).parent.rmdir()
+            case LeftoverKind.STORAGE:
+                _remove_noted(Path(leftover.detail))
+            case LeftoverKind.SCRATCH:
+                scratch = Path(leftover.detail)
+                remove_directory(scratch.parent.resolve() / scratch.name)
+                with contextlib.suppress(OSError):  # not empty: it contains a directory of another run
+                    scratch.parent.rmdir()
             case LeftoverKind.LOCK:
                 Path(leftover.detail).unlink(missing_ok=True)
+            case LeftoverKind.IMAGE:
+                raise RunError(f"image {leftover.name} is in the store of images, which removes it")
     except FileNotFoundError:
         return
     except OSError as e:
@@ -201,43 +233,43 @@ def _links(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
 def _give_devices_back(netns: str) -> None:
     """Move the machine's own devices out of a namespace before it is removed. Devices without hardware would
     be deleted with the namespace."""
-    from pyroute2 import IPRoute
-
-    with contextlib.suppress(OSError), Path("/proc/thread-self/ns/net").open("rb") as own:
-        moved = []
-        with namespaces.entered(netns), IPRoute() as ip:
-            for link in ip.get_links():
-                if str(link.get_attr("IFLA_IFALIAS")).endswith(devices.TAKEN):
-                    ip.link("set", index=link["index"], net_ns_fd=own.fileno())
-                    moved.append(link.get_attr("IFLA_IFNAME"))
+    if not namespaces.is_network_namespace(netns):
+        return
+    noted = _noted_cards()
+    with Path("/proc/thread-self/ns/net").open("rb") as own:
+        with namespaces.entered(netns), route_socket() as ip:
+            moved = tuple(marked_devices(ip))
+            for name in moved:
+                ip.link("set", index=ip.link_lookup(ifname=name)[0], net_ns_fd=own.fileno())
         for name in moved:
-            _unmark(name)
+            if name not in noted:
+                _unmark(name)
 
 
 def _unmark(interface: str) -> None:
     (NETWORK_DEVICES / interface / "ifalias").write_text("\n")
 
 
-def _functions(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
-    """Find virtual functions that a run has enabled, from the notes in its scratch directory."""
-    with contextlib.suppress(OSError):
-        for path in sorted(runtime_directory().glob(f"*/{devices.RECORD}*")):
-            if wanted(path.parent.name):
-                yield Leftover(kind=LeftoverKind.FUNCTIONS, name=path.parent.name, detail=str(path))
+def _delete_link(interface: str, alias: str) -> None:
+    """Delete a link that a run has made. A device of the machine is kept and only loses its mark.
 
-
-def _delete_link(interface: str) -> None:
-    """Delete a link that a run has made. A device of the machine is kept and only loses its mark."""
-    from pyroute2 import IPRoute
-
-    with contextlib.suppress(FileNotFoundError):
-        alias = (NETWORK_DEVICES / interface / "ifalias").read_text(errors="replace")
-        if alias.strip().endswith(devices.TAKEN):
+    alias: alias of the link when it was found. A link that has another one now is left alone: it may be a
+        card that was given back meanwhile.
+    """
+    if (NETWORK_DEVICES / interface / "ifalias").read_text(errors="replace").strip() != alias:
+        return
+    if alias.endswith(TAKEN):
+        if interface not in _noted_cards():
             _unmark(interface)
-            return
-    with IPRoute() as ip:
+        return
+    with route_socket() as ip:
         for index in ip.link_lookup(ifname=interface):
             ip.link("del", index=index)
+
+
+def _noted_cards() -> set[str]:
+    """Return the cards whose settings are still to be restored. They keep the mark until then."""
+    return {note.change.name for note in read_notes()[0] if isinstance(note.change, Card)}
 
 
 def _group_directories(wanted: Callable[[str], bool]) -> list[Path]:
@@ -253,16 +285,59 @@ def _groups(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
         yield Leftover(kind=LeftoverKind.CGROUP, name=path.name, detail=str(path))
 
 
-def _storage(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
-    """Find directories that a run has made outside its scratch directory.
+_KINDS = {
+    Card: LeftoverKind.CARD,
+    Functions: LeftoverKind.FUNCTIONS,
+    Controllers: LeftoverKind.CONTROLLERS,
+}
 
-    The run has noted them in its scratch directory (runtime.note_outside); their names begin with its label.
-    """
-    with contextlib.suppress(OSError):
-        for scratch in sorted(runtime_directory().iterdir()):
-            for path in noted_outside(scratch):
-                if wanted(path.name) and path.is_dir() and not path.is_symlink():
+
+def _noted(wanted: Callable[[str], bool]) -> Iterator[Leftover]:
+    """Find the changes that undo notes are about, the last change first."""
+    for note in read_notes()[0]:
+        if isinstance(note.change, Directories):
+            for path in find_directories(note):
+                if wanted(path.name):
                     yield Leftover(kind=LeftoverKind.STORAGE, name=path.name, detail=str(path))
+        elif undo.survives(note) and wanted(note.label):
+            yield Leftover(kind=_KINDS[type(note.change)], name=note.label, detail=str(note.file))
+
+
+def _notes(wanted: Callable[[str], bool], prefix: str | None) -> Iterator[Leftover]:
+    """Find notes from which nothing can be undone: their changes no longer exist, they are incomplete, or
+    they are refused."""
+    readable, refused = read_notes()
+    found = [(n.label, n.file) for n in readable if not undo.has_effect(n) and not is_held(n)]
+    for label, file in (*found, *unfinished_notes()):
+        if wanted(label):
+            yield Leftover(kind=LeftoverKind.NOTE, name=label, detail=str(file))
+    for file in (note.file for note in refused):
+        label = file.name.partition(".")[0]
+        if wanted(label) or (prefix is None and not OURS.fullmatch(label)):
+            yield Leftover(kind=LeftoverKind.NOTE, name=label, detail=str(file))
+
+
+def _undo_noted(file: Path) -> None:
+    """Undo the note in a file. Harmless if it does not exist.
+
+    Raises RunError if the change is not undone or the note is refused.
+    """
+    readable, refused = read_notes()
+    for note in (n for n in readable if n.file == file):
+        undo.undo_note(note)
+    for bad in (n for n in refused if n.file == file):
+        raise ignored(file, bad.why)
+    if file in (path for _, path in unfinished_notes()):
+        file.unlink(missing_ok=True)
+
+
+def _remove_noted(path: Path) -> None:
+    """Remove a directory that a run has made outside its scratch directory, and its note after the last
+    one."""
+    remove_directory(path)
+    for note in read_notes()[0]:
+        if owns(note.label, path.name) and not undo.has_effect(note) and not is_held(note):
+            drop_note(note)
 
 
 def _lock() -> Iterator[Leftover]:

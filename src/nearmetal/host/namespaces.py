@@ -105,6 +105,21 @@ def entered(path: str) -> Iterator[None]:
                 raise RunError(f"this thread cannot leave the network namespace {path}: {e.strerror}") from e
 
 
+def is_network_namespace(path: str) -> bool:
+    """Return whether a network namespace is mounted at a path. A killed program may have left a plain file
+    there.
+
+    Raises OSError if the namespace cannot be entered (this needs root).
+    """
+    try:
+        with entered(path):
+            return True
+    except OSError as e:
+        if e.errno in (errno.ENOENT, errno.EINVAL):
+            return False
+        raise
+
+
 @contextmanager
 def _opened(path: str) -> Iterator[int]:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -9,18 +9,12 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import RunError
 from . import namespaces
 from .untrusted import remove_tree
-
-OUTSIDE = "outside"
-"""Name of the file in a scratch directory that lists the directories that the run has made elsewhere."""
-
-SHORT_PARENT = Path("/tmp")
-"""Parent of directories that need a short path for every user."""
 
 PROBED = 32 << 20
 """Bytes that are written to measure a speed."""
@@ -142,31 +136,6 @@ def _own(path: Path, kind: int) -> bool:
     return stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid()
 
 
-def note_outside(scratch: Path, path: Path) -> None:
-    """Note in a run's scratch directory a directory that the run is about to make elsewhere.
-
-    The note makes it possible to find the directory after a kill -9.
-
-    scratch: scratch directory of the run, or a directory in it.
-    path: directory whose name begins with the run's label and contains no newline.
-    """
-    # It is looked for in the scratch directories of runs, not below them.
-    run = next((d for d in (scratch, *scratch.parents) if d.parent == runtime_directory()), scratch)
-    with (run / OUTSIDE).open("a", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(f"{path}\n")
-
-
-def noted_outside(scratch: Path) -> tuple[Path, ...]:
-    """Return the directories noted by a run of this user; empty if there are none."""
-    if not (_own(scratch, stat.S_IFDIR) and _own(scratch / OUTSIDE, stat.S_IFREG)):
-        return ()
-    try:
-        text = (scratch / OUTSIDE).read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return ()
-    return tuple(Path(line) for line in dict.fromkeys(text.splitlines()) if line)
-
-
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -183,33 +152,6 @@ def shared_memory_directory(label: str) -> Iterator[Path]:
         except OSError:
             with contextlib.suppress(OSError):
                 remove_tree(path)
-
-
-@contextmanager
-def outside_directory(path: Path, scratch: Path) -> Iterator[Path]:
-    """Make an empty directory of the run outside its scratch directory, and remove it with its contents on
-    exit. Only this user can read it.
-
-    path: path of the directory; its name must begin with the run's label.
-    scratch: scratch directory in which the path is noted, so that it is found after a kill -9.
-
-    Raises RunError if the directory cannot be made, for instance because the path exists.
-    """
-    note_outside(scratch, path)
-    try:
-        path.mkdir(mode=0o700)
-    except OSError as e:
-        raise RunError(f"{path}: {e.strerror}", remedy="nearmetal clean") from e
-    try:
-        yield path
-    finally:
-        with contextlib.suppress(OSError):
-            remove_tree(path)
-
-
-def short_directory(label: str, scratch: Path) -> AbstractContextManager[Path]:
-    """Make an outside_directory() with a short path, for programs that refuse long paths."""
-    return outside_directory(SHORT_PARENT / label, scratch)
 
 
 def write_speed(directory: Path) -> float:

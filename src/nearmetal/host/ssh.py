@@ -14,8 +14,8 @@ from pathlib import Path
 from ..errors import RunError, UnavailableError
 from .base import Completed, Host, Launched, MissingValue, Process, text_of
 from .facts.topology import ranges
+from .outside import short_directory
 from .processes.running import await_true, running_program
-from .runtime import short_directory
 
 CONNECT_SECONDS = 20.0
 """Seconds after which a machine that does not answer is unavailable."""
@@ -229,7 +229,7 @@ def ssh_host(local: Host, way: SshWay, *, label: str, scratch: Path) -> Iterator
     """
     if local.which("ssh") is None:
         raise UnavailableError("ssh is not installed", remedy="apt-get install openssh-client")
-    with short_directory(f"{label}-ssh", scratch) as directory:
+    with short_directory(f"{label}-ssh") as directory:
         socket, log = directory / "c", scratch / "ssh.err"
         log.unlink(missing_ok=True)
         argv = [*client(way, socket), "-M", "-N", "-o", "ControlPersist=no", "-o", "ConnectTimeout=15"]

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import BusyError, UsageError
+from ..errors import BusyError, RunError, UsageError
 from ..host.processes import labelled as processes
 from ..host.untrusted import remove_tree
 from ..model.environments.image import HOST, Expired, ImageDefinition
@@ -171,6 +171,28 @@ class ImageStore:
             finally:
                 remove_tree(work)
 
+    def unfinished(self) -> tuple[Path, ...]:
+        """Return the directories of the images that killed processes have not finished, or not removed
+        entirely."""
+        directory = self.directory / "making"
+        found = sorted(directory.iterdir()) if directory.is_dir() else []
+        return tuple(path for path in found if not is_locked(self.directory / "locks" / path.name))
+
+    def remove_unfinished(self, name: str) -> None:
+        """Remove such a directory, and the processes of its dead maker.
+
+        name: name of the directory.
+        Raises BusyError if another process works on it again, RunError if it cannot be removed.
+        """
+        lock, work = self.directory / "locks" / name, self.directory / "making" / name
+        lock.parent.mkdir(exist_ok=True)
+        with locked(lock, f"image {name} is being made"):
+            _end_dead_maker(lock)
+            try:
+                remove_tree(work)
+            except OSError as e:
+                raise RunError(f"{work}: {e.strerror}", remedy=f"remove {work}") from e
+
     def adopt(self, name: str, key: str, work: Path, made: TreeDescription) -> Image:
         """Store the image that was made in work/tree, and let a name refer to it. If the store contains an
         entry with this key already, that entry is used.
@@ -218,10 +240,13 @@ class ImageStore:
             with locked(image.directory / RECORD, f"image {name} is in use"):
                 # Renamed first, so that a key always has a complete entry or none.
                 gone = self.directory / "making" / f"removed-{image.key}"
-                gone.parent.mkdir(parents=True, exist_ok=True)
-                remove_tree(gone)
-                image.directory.rename(gone)
-                remove_tree(gone)
+                lock = self.directory / "locks" / gone.name
+                for parent in (gone.parent, lock.parent):
+                    parent.mkdir(parents=True, exist_ok=True)
+                with locked(lock, f"image {name} is being removed"):
+                    remove_tree(gone)
+                    image.directory.rename(gone)
+                    remove_tree(gone)
         self._name(name).unlink(missing_ok=True)
         return image
 
@@ -251,6 +276,18 @@ def locked(path: Path, what: str) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process has locked a file by locked()."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def making_label(key: str) -> str:

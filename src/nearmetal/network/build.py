@@ -7,6 +7,7 @@ all networks, since starting it takes longer than building them."""
 from __future__ import annotations
 
 import json
+import os
 import resource
 import socket
 import sys
@@ -167,7 +168,7 @@ def attempted_networks(
     built."""
     machine = host or LocalHost()
     with ExitStack() as stack:
-        ready = allocated(stack, machine, wants, scratch)
+        ready = allocated(stack, machine, wants, label)
         usable = [i for i, want in enumerate(ready) if isinstance(want, NetworkRequest)]
         out: dict[int, Network | UnavailableError] = {
             i: want for i, want in enumerate(ready) if isinstance(want, UnavailableError)
@@ -179,12 +180,13 @@ def attempted_networks(
         plans = plan.plan_networks(wants)
         places = _Places(stack, label, plans, user_namespace_holder)
         ours, theirs = _meter_sockets(stack, sum(len(own) for own in places.paths))
-        register_give_back(stack, machine, places.worker(), places.of_devices())
+        register_give_back(stack, machine, label, places.of_devices())
         request = plan.request(label, plans, places.paths, create=places.created, meters=theirs)
         done = machine.run(
             places.worker(),
             timeout=WORKER_TIMEOUT,
             stdin=json.dumps(request),
+            env={processes.LABEL_VARIABLE: label},  # clean ends it before it gives devices back
             cwd=Path("/"),
             pass_fds=() if theirs is None else (theirs,),
         ).require("the networks could not be built", remedy="nearmetal clean, then again")
@@ -240,7 +242,7 @@ class _Places:
     def worker(self) -> list[str]:
         argv = [sys.executable, "-P", "-m", "nearmetal.network.worker"]
         if self._holder is None:
-            return argv
+            return [*argv, str(os.getpid())]
         return self._holder.command(argv, pid=next(iter(self._pids.values())))
 
     def of_devices(self) -> dict[str, str]:

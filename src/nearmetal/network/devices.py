@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import socket
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from ipaddress import IPv4Network
-from pathlib import Path
 
-from ..errors import RunError, UnavailableError
+from ..errors import UnavailableError
 from ..host import Host, MissingValue
+from ..host.cards import give_back, offloads
 from ..host.facts.devices import (
-    RECORD,
     DeviceState,
     device_state,
-    drop_functions,
     functions,
     ipv4_routes,
-    make_functions,
+    made_functions,
     most_functions,
 )
-from ..model.record import JsonValue
+from ..host.notes import Card, noted
 from ..model.study import Attachment
-from . import ethtool
 from .plan import RANGE, NetworkRequest
-
-_TIMEOUT = 60.0
 
 
 def allocated(
-    stack: ExitStack, host: Host, wants: Sequence[NetworkRequest], scratch: Path
+    stack: ExitStack, host: Host, wants: Sequence[NetworkRequest], label: str
 ) -> list[NetworkRequest | UnavailableError]:
     """Select the devices of the machine for the requests whose attachment uses such devices.
 
     Returns the requests in the same order, each with one device for every instance if it uses devices. A
     request whose devices cannot be provided is replaced by the error.
 
-    scratch: directory of the run, for records of what must be undone after kill -9.
+    label: label of the run.
     stack: restores the number of virtual functions on exit, if it is changed here.
     """
     taken: set[str] = set()
@@ -49,7 +41,7 @@ def allocated(
             out.append(want)
             continue
         try:
-            found = _devices(stack, host, want, taken, _still_wanted(wants, want, len(out)), scratch)
+            found = _devices(stack, host, want, taken, _still_wanted(wants, want, len(out)), label)
         except UnavailableError as e:
             out.append(e)
             continue
@@ -66,7 +58,7 @@ def _still_wanted(wants: Sequence[NetworkRequest], like: NetworkRequest, begin: 
 
 
 def _devices(
-    stack: ExitStack, host: Host, want: NetworkRequest, taken: set[str], wanted: int, scratch: Path
+    stack: ExitStack, host: Host, want: NetworkRequest, taken: set[str], wanted: int, label: str
 ) -> tuple[str, ...]:
     kind = want.attachment.value
     if not host.is_root():
@@ -76,7 +68,7 @@ def _devices(
         )
     named = want.settings.devices
     if want.attachment is Attachment.SRIOV:
-        named = _functions(stack, host, want, wanted, scratch)
+        named = _functions(stack, host, want, wanted, label)
     free = [name for name in named if name not in taken]
     found = free[: want.instances]
     if len(found) < want.instances:
@@ -97,7 +89,7 @@ def _devices(
 
 
 def _functions(
-    stack: ExitStack, host: Host, want: NetworkRequest, wanted: int, scratch: Path
+    stack: ExitStack, host: Host, want: NetworkRequest, wanted: int, label: str
 ) -> tuple[str, ...]:
     """Return virtual functions of the named devices: those that exist, or as many new ones as needed."""
     found: list[str] = []
@@ -110,9 +102,8 @@ def _functions(
             )
         there = functions(host, name)
         if not there and len(found) < wanted:
-            record = scratch / f"{RECORD}{name}"
-            stack.callback(drop_functions, record)
-            there = make_functions(host, name, min(most, wanted - len(found)), record)
+            count = min(most, wanted - len(found))
+            there = stack.enter_context(made_functions(host, name, count, label))
         found += [f for f in there if isinstance(device_state(host, f), DeviceState)]
     return tuple(found)
 
@@ -133,34 +124,14 @@ def _refuse_range_in_use(host: Host, want: NetworkRequest) -> None:
             )
 
 
-def register_give_back(
-    stack: ExitStack, host: Host, worker: Sequence[str], places: Mapping[str, str]
-) -> None:
-    """Register an exit callback that moves the devices back and restores them. Call it before they are moved.
+def register_give_back(stack: ExitStack, host: Host, label: str, places: Mapping[str, str]) -> None:
+    """Note the settings of the devices, and register an exit callback that moves the devices back and
+    restores them. Call it before they are moved.
 
+    label: label of the run.
     places: path of the namespace by device.
     """
-    request = [
-        {**asdict(state), "offloads": _offloads(name), "netns": netns}
-        for name, netns in places.items()
-        if isinstance(state := device_state(host, name), DeviceState)
-    ]
-    if request:
-        stack.callback(_give_back, host, worker, request)
-
-
-def _give_back(host: Host, worker: Sequence[str], devices: Sequence[dict[str, JsonValue]]) -> None:
-    message = json.dumps({"give_back": devices})
-    done = host.run(worker, timeout=_TIMEOUT, stdin=message, cwd=Path("/"))
-    failures = json.loads(done.stdout)["failures"] if done.ok else [done.failure()]
-    if failures:
-        raise RunError(f"network devices were not restored: {'; '.join(failures)}", remedy="ip link")
-
-
-def _offloads(name: str) -> dict[str, bool]:
-    out: dict[str, bool] = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain:
-        for offload in ethtool.OFFLOADS:
-            with contextlib.suppress(OSError):
-                out[offload] = ethtool.switched(plain, name, offload)
-    return out
+    for name, netns in places.items():
+        if isinstance(state := device_state(host, name), DeviceState):
+            card = Card(**asdict(state), netns=netns, offloads=offloads(name))
+            stack.enter_context(noted(label, card, give_back))

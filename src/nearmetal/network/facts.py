@@ -12,7 +12,7 @@ from typing import Any
 
 from pyroute2 import IPRoute
 
-from . import ethtool
+from ..host import ethtool
 
 Json = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""Builds networks as described by topology.py, reads their settings back, and moves devices. Part of the
+"""Builds networks as described by topology.py, and reads their settings back. Part of the
 worker: it moves its process between network namespaces.
 
 An error in one network does not stop the others."""
@@ -12,10 +12,10 @@ import socket
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
+from ..host import ethtool
 from ..host.counters.network_meter import hand_over, open_descriptors
 from ..host.facts.devices import TAKEN
 from ..host.namespaces import join
-from . import ethtool
 from .facts import RTO_MIN_LOCK, Json, facts, write_sysctl
 
 LOOPBACK = 1  # the index of lo in every namespace
@@ -33,11 +33,6 @@ def make_networks(request: Json) -> Json:
         return {"networks": [_network(n, own, meters) for n in request["networks"]]}
     finally:
         own.close()
-
-
-def give_back(request: Json) -> Json:
-    """Handle a request of devices.py. Returns an error message for each device that could not be returned."""
-    return {"failures": [text for d in request["give_back"] if (text := _give_back(d))]}
 
 
 class Meters:
@@ -154,8 +149,10 @@ def make_link(
     alias = label
     step.now(f"{link['kind']} {name}", link["kind"])
     if link["kind"] == "device":
-        own.ip.link("set", index=own.index(name), ifalias=f"{label}{TAKEN}", net_ns_fd=place.fd)
         alias = f"{label}{TAKEN}"
+        # Marked first: after a kill -9 between the two calls, only a marked device is given back.
+        own.ip.link("set", index=own.index(name), ifalias=alias)
+        own.ip.link("set", index=own.index(name), net_ns_fd=place.fd)
     elif link["kind"] != "end":
         _add(link, places)
     index = place.index(name)
@@ -232,40 +229,3 @@ def _route(route: Json, place: NamespaceSockets) -> None:
     if metrics:
         wanted["metrics"] = metrics
     place.ip.route("replace", **wanted)
-
-
-def _give_back(device: Json) -> str:
-    """Move a device of the machine back and restore it. Returns '' or an error message.
-
-    It may be back already: the kernel returns hardware devices when their namespace ends.
-    """
-    own = NamespaceSockets(None)
-    try:
-        try:
-            place = NamespaceSockets(device["netns"])
-        except FileNotFoundError:
-            place = None
-        if place is not None:
-            try:
-                for index in place.ip.link_lookup(ifname=device["name"]):
-                    place.ip.link("set", index=index, net_ns_fd=own.fd)
-            finally:
-                join(own.fd)
-                place.close()
-        index = own.index(device["name"])
-        own.ip.link(
-            "set",
-            index=index,
-            state="down",
-            mtu=device["mtu"],
-            txqlen=device["queue_length"],
-            ifalias=device["alias"],
-        )
-        for offload, on in device["offloads"].items():
-            ethtool.switch(own.plain, device["name"], offload, on)
-        own.ip.link("set", index=index, state="up" if device["up"] else "down")
-        return ""
-    except (NetlinkError, OSError, LookupError) as e:
-        return f"{device['name']}: {e.args[1] if len(e.args) > 1 else e}"
-    finally:
-        own.close()

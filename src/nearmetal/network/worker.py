@@ -1,7 +1,7 @@
-"""Builds networks, and returns devices. This is a separate program, since it moves between network
+"""Builds networks. This is a separate program, since it moves between network
 namespaces.
 
-It reads one request as JSON on standard input (from plan.request() or devices.py), and writes one line of
+It reads one request as JSON on standard input (from plan.request()), and writes one line of
 JSON. The kernel makes the namespaces while pyroute2 is imported, which takes about as long."""
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 from typing import Any
 
 from ..host.namespaces import make_network_namespaces
+from ..host.processes.parent import die_with_parent
 
 
 class _Namespaces(threading.Thread):
@@ -44,15 +45,20 @@ class _Namespaces(threading.Thread):
 
 def main() -> None:
     """Handle one request. An invalid request ends the program with a traceback, whose last line the caller
-    shows."""
+    shows.
+
+    The argument is the PID of nearmetal if its namespaces outlive it. The worker is then killed together with
+    it: a worker that went on could move a device after `nearmetal clean` has looked for it.
+    """
+    for pid in sys.argv[1:]:
+        die_with_parent(int(pid))
     request: dict[str, Any] = json.load(sys.stdin)
     namespaces = _Namespaces(request.get("create", []))
     try:
-        from .making import give_back, make_networks
+        from .making import make_networks
     finally:
         namespaces.wait()
-    answer = give_back(request) if "give_back" in request else make_networks(request)
-    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.write(json.dumps(make_networks(request)) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from ..environments import Backend, GuestBase, Instance
 from ..environments.holder import user_namespace_holder
-from ..environments.leftovers import find_all, remove_any
+from ..environments.leftovers import clean_up
 from ..environments.storage import DISKS, SHARED, mounted_once
-from ..errors import NearmetalError
 from ..host import LocalHost, MissingValue, cgroups
 from ..host.counters.energy import EnergyMeter, energy_domains
 from ..host.counters.files import CounterFiles, node_paths
 from ..host.counters.network_meter import NetworkMeter, open_descriptors
-from ..host.runtime import memory_scratch_directory, outside_directory
+from ..host.outside import outside_directory
+from ..host.runtime import memory_scratch_directory
 from ..lifecycle import RESTS, PastMove
 from ..model.environments.image import HOST
 from ..model.plan import nodes_of_block
@@ -140,15 +140,10 @@ def sweep(progress: Progress, label: str | None = None) -> None:
     label: remove only what has this label, even if its run is still active; None for the leftovers of all
         runs that have ended.
     """
-    removed: set[str] = set()
-    host = LocalHost()
-    for item in find_all(host, label, quietly=True):
-        try:
-            remove_any(host, item)
-            removed.add(item.kind)
-        except NearmetalError as e:  # it belongs to another user: report it and leave it
-            progress.note(f"left by a killed run, and still there: {e.what}")
-    if removed:
+    cleaned = clean_up(LocalHost(), label, quietly=True)
+    for text in cleaned.failures:  # it belongs to another user: report it and leave it
+        progress.note(f"left by a killed run, and still there: {text.splitlines()[0]}")
+    if removed := {item.kind for item in cleaned.found if item not in cleaned.left}:
         progress.note(f"removed what a killed run had left: {', '.join(sorted(removed))}")
 
 
@@ -197,7 +192,7 @@ def open_node(
         scratch = stack.enter_context(memory_scratch_directory(label))
         work = None
         if any(w.own_directory for w in study.workloads):
-            work = stack.enter_context(outside_directory(DISKS / f"{label}-work", scratch))
+            work = stack.enter_context(outside_directory(DISKS / f"{label}-work"))
         holder = None
         images = {e.image for e in study.environments} - {HOST}
         emulated = any(arm.placement.node.emulated for arm in arms.values())

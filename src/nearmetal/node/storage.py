@@ -49,7 +49,6 @@ def volumes(
                     node.machine.host,
                     storage,
                     label=r.label,
-                    run_scratch=node.scratch,
                     directory=r.scratch.parent / f"{r.scratch.name}-mounts",
                     shared=node.storages.get(storage),
                     own_root="mnt" in backend.capabilities.own,

@@ -12,8 +12,8 @@ import msgspec
 
 from ..environments.storage import DISKS
 from ..errors import RunError, UsageError
+from ..host.outside import outside_directory
 from ..host.processes.labelled import LABEL_VARIABLE
-from ..host.runtime import outside_directory
 from ..launchers import MpiJob
 from ..model.record import JsonValue, Status
 from ..model.study import Better, KernelWorkload, Transport
@@ -161,7 +161,7 @@ def run_once(
     spec += f":units={work.units or work.least}"
     slices = 0 if counts_operations(name) else SLICES
     directory = profile_directory(scratch) if profiled else None
-    with _storage(name, label, scratch) as storage:
+    with _storage(name, label) as storage:
         filled = () if work.units else ("--fill", FILL)
         once = ("--once", "--slices", str(slices), *(filled if slices else ()))
         program = rank_argv(
@@ -204,9 +204,9 @@ def run_once(
     )
 
 
-def _storage(name: str, label: str, scratch: Path) -> AbstractContextManager[Path | None]:
+def _storage(name: str, label: str) -> AbstractContextManager[Path | None]:
     """Make a directory on the machine's own disk for a kernel that writes files; None for other kernels."""
-    return outside_directory(DISKS / f"{label}-storage", scratch) if kernel(name).storage else nullcontext()
+    return outside_directory(DISKS / f"{label}-storage") if kernel(name).storage else nullcontext()
 
 
 def _profile(directory: Path, ranks: int) -> tuple[ProfiledRank, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ...host import Host, cgroups, runtime
+from ...host import Completed, Host, cgroups, runtime
 from ...host.processes import labelled as processes
 from ...lifecycle import Method
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
@@ -70,6 +70,7 @@ class Docker(ProgramBackend, criu_of.RestoresByCriu):
     checkpoints_by = (Method.CRIU,)
     writes_after_end = True
     has_statistics = False
+    note = ""
     costs = COSTS
     passes = PASSES
 
@@ -120,10 +121,22 @@ class Docker(ProgramBackend, criu_of.RestoresByCriu):
 
     def instance_names(self, host: Host) -> tuple[str, ...]:
         """Return the names of all containers of the daemon; empty if no daemon answers."""
-        if host.which("docker") is None or not socket_is_there():
+        answer = _list_containers(host)
+        return tuple(answer.stdout.split()) if answer is not None and answer.ok else ()
+
+    def not_searched(self, host: Host) -> tuple[str, ...]:
+        """See leftovers.ReportsSilence. Instances of Docker need root."""
+        answer = _list_containers(host) if host.is_root() else None
+        if answer is None or answer.ok:
             return ()
-        answer = host.run(["docker", "ps", "--all", "--format", "{{.Names}}"], timeout=COMMAND_TIMEOUT)
-        return tuple(answer.stdout.split()) if answer.ok else ()
+        return (f"docker does not answer: its containers were not looked at ({answer.failure()})",)
+
+
+def _list_containers(host: Host) -> Completed | None:
+    """List the names of the daemon's containers; None if Docker does not run here."""
+    if host.which("docker") is None or not socket_is_there():
+        return None
+    return host.run(["docker", "ps", "--all", "--format", "{{.Names}}"], timeout=COMMAND_TIMEOUT)
 
 
 @dataclass(frozen=True, kw_only=True)

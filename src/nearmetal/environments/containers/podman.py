@@ -24,6 +24,7 @@ from pathlib import Path
 
 from ...errors import RunError
 from ...host import Host, cgroups, runtime
+from ...host.outside import SHORT_PARENT, short_directory
 from ...host.processes import labelled as processes
 from ...lifecycle import Method
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
@@ -168,7 +169,7 @@ class Store:
         return Store(
             label=state.name if checkpoints else request.label,
             directory=state,
-            short=runtime.SHORT_PARENT / _short_name(request),
+            short=SHORT_PARENT / _short_name(request),
             rootless=rootless,
             network=own_network_path(request) if checkpoints else None,
             checkpoints=checkpoints,
@@ -321,7 +322,7 @@ def _prepared(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_P
         groups = stack.enter_context(control_groups(request, CONTROLLERS, from_top=True))
         # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
         state = stack.enter_context(runtime.scratch_directory(store.directory.name))
-        stack.enter_context(runtime.short_directory(_short_name(request), state))
+        stack.enter_context(short_directory(_short_name(request)))
         # Includes hierarchies in which nearmetal counts nothing.
         stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(request.place)))
         if store.checkpoints and not groups:  # with groups, restored processes may have the same label

@@ -35,6 +35,7 @@ from ..qemu.guest import (
 from ..qemu.migrate import sampled
 from ..qemu.moving import EVERY_CAPABILITY
 from .daemon import (
+    NOTE,
     REMEDY,
     Daemon,
     ask,
@@ -42,6 +43,7 @@ from .daemon import (
     domain_names,
     find_virsh_message,
     missing_programs,
+    not_searched,
     reached,
 )
 from .domain import made
@@ -194,6 +196,8 @@ class Libvirt:
     def recorded_instances(self, host: Host) -> tuple[str, ...]:
         return domain_names(host, noted=True)
 
+    note = NOTE
+    not_searched = staticmethod(not_searched)
     remove_instance = staticmethod(destroy_domain)
 
 

@@ -20,6 +20,7 @@ from zlib import crc32
 
 from ...errors import RunError, UnavailableError
 from ...host import Completed, Host, Process, runtime
+from ...host.outside import short_directory
 from ...host.processes import labelled as processes
 from ...host.processes.failure import MOST_SHOWN
 from ...host.processes.running import await_true
@@ -57,6 +58,8 @@ QUIET = {"LIBVIRT_AUTOSTART": "0", "LC_ALL": "C"}
 """Environment variables for virsh. Without LIBVIRT_AUTOSTART=0, virsh would start a user's daemon, which
 stays."""
 _GONE = ("failed to get domain", "Domain not found", "domain is not running")
+_NOT_RUNNING = ("No such file or directory", "Connection refused")
+"""What virsh says of a socket on which no daemon listens."""
 _ERROR = re.compile("^error:", re.MULTILINE)
 
 
@@ -183,7 +186,7 @@ def _own_daemon(
     program = _program(host)
     if program is None:
         raise UnavailableError("no daemon of libvirt answers, and none is installed", remedy=REMEDY)
-    with runtime.short_directory(place_name(label), state) as place:
+    with short_directory(place_name(label)) as place:
         runtime_directory, settings, findings = (place / name for name in _DIRECTORIES.values())
         for directory in (runtime_directory, settings, findings):
             (directory / "libvirt").mkdir(parents=True, mode=0o700)
@@ -281,6 +284,17 @@ def domain_names(host: Host, *, noted: bool = False) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for uri in _known(host, noted=noted) for name in _domains(host, uri)))
 
 
+def not_searched(host: Host) -> tuple[str, ...]:
+    """See leftovers.ReportsSilence."""
+    answers = {uri: _list_domains(host, uri) for uri in _known(host)}
+    return tuple(
+        f"libvirt at {uri} does not answer: its guests were not looked at "
+        f"({answer.failure(find_virsh_message)})"
+        for uri, answer in answers.items()
+        if not answer.ok and not any(words in answer.stderr for words in _NOT_RUNNING)
+    )
+
+
 def destroy_domain(host: Host, name: str) -> None:
     """Find the daemon that has a domain, and destroy the domain there. Harmless if the domain is gone.
 
@@ -290,6 +304,8 @@ def destroy_domain(host: Host, name: str) -> None:
         if name in _domains(host, uri):
             destroy(host, uri, name)
             return
+    if silent := not_searched(host):
+        raise RunError(f"guest {name}: {silent[0]}", remedy="nearmetal clean")
 
 
 def destroy(host: Host, uri: str, name: str) -> None:
@@ -306,8 +322,12 @@ def destroy(host: Host, uri: str, name: str) -> None:
         (_log_directory(uri) / f"{name}.log").unlink(missing_ok=True)
 
 
+def _list_domains(host: Host, uri: str) -> Completed:
+    return ask(host, uri, "list", "--all", "--name", timeout=LIST_SECONDS)
+
+
 def _domains(host: Host, uri: str) -> tuple[str, ...]:
-    answer = ask(host, uri, "list", "--all", "--name", timeout=LIST_SECONDS)
+    answer = _list_domains(host, uri)
     return tuple(answer.stdout.split()) if answer.ok else ()
 
 

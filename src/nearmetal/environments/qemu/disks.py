@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...errors import RunError, UnavailableError
 from ...host import Host
-from ...host.runtime import outside_directory
+from ...host.outside import outside_directory
 from ...model.environments.guest import DiskFormat, GuestSettings
 from ..contract import GuestBase, InstanceRequest
 from ..storage import DISKS, MKFS
@@ -36,7 +36,7 @@ class Disks:
 
 @contextmanager
 def own_disks(
-    host: Host, request: InstanceRequest, base: GuestBase, settings: GuestSettings, state: Path
+    host: Host, request: InstanceRequest, base: GuestBase, settings: GuestSettings
 ) -> Iterator[Disks]:
     """Create the disks of one instance, and remove them on exit.
 
@@ -49,7 +49,7 @@ def own_disks(
     if not overlaid and settings.writable is None and settings.swap is None:
         yield Disks(files=_image(base, settings), root=_root(base, settings), upper="", swap="")
         return
-    with outside_directory(DISKS / request.label, state) as directory:
+    with outside_directory(DISKS / request.label) as directory:
         try:
             files += [_overlay(host, base, settings, directory)] if overlaid else _image(base, settings)
             if settings.writable is not None:

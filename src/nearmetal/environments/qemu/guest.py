@@ -177,7 +177,7 @@ def planned(
         sockets = Sockets(directory=state)
         if base.root is None:
             stack.enter_context(file_server(host, tools, request, groups, sockets))
-        disks = stack.enter_context(own_disks(host, request, base, settings, state))
+        disks = stack.enter_context(own_disks(host, request, base, settings))
         restorable = settings.start is StartFrom.RESTORED
         plan = GuestPlan(
             settings=settings,

@@ -32,9 +32,9 @@ from ..instance import missing_tools
 from ..moving import Moved, MoveRequest
 from . import config as xen_config
 from .disk import FILES, disks_made
-from .dom0 import Dom0Access, reached, visited
+from .dom0 import NOTE, Dom0Access, reached, visited
 from .guest import XenInstance, set_cpu_use, settings_of
-from .leftovers import domain_names, remove_named
+from .leftovers import domain_names, not_searched, remove_named
 from .line import PORT, Line, choose_agent_network, connect_agent, console_read, random_mac
 from .migrate import METHODS, migrated, unmovable
 from .nested import nested
@@ -198,6 +198,8 @@ class Xen:
         in notes of runs."""
         return domain_names(host)
 
+    note = NOTE
+    not_searched = staticmethod(not_searched)
     remove_instance = staticmethod(remove_named)
 
 

@@ -32,6 +32,19 @@ def domain_names(host: Host) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def not_searched(host: Host) -> tuple[str, ...]:
+    """See leftovers.ReportsSilence."""
+    found = []
+    for place in _places(host):
+        try:
+            with visited(place.dom0, _visit()) as dom0:
+                _names(dom0, place)
+        except (RunError, UnavailableError) as e:
+            name = "dom0" if place.dom0 is None else place.dom0.destination
+            found.append(f"{name} does not answer: its guests were not looked at ({e.what})")
+    return tuple(dict.fromkeys(found))
+
+
 def remove_named(host: Host, name: str) -> None:
     """Remove the leftovers of an instance on all dom0s. Harmless if there are none.
 

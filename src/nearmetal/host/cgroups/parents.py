@@ -9,14 +9,18 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from ...errors import RunError
 from ..base import MissingValue
 from ..counters.block_accounts import counts_blocks
 from ..mounts import Mount, own_mounts
+from .controllers import divided, enable
 from .processes import write_control
 
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "blkio")
 UNIFIED_NAMES = {"blkio": "io", "cpuacct": "cpu"}
 """Names of controllers that differ in version 2, where 'cpu' also counts CPU time."""
+_WANTED = frozenset(UNIFIED_NAMES.get(name, name) for name in CONTROLLERS)
+"""The controllers by their names in version 2."""
 
 UNIFIED = "unified"
 
@@ -158,34 +162,15 @@ def _with_room(own: Path, stack: contextlib.ExitStack) -> Parents | MissingValue
 
     Returns the group as Parents; MissingValue if it cannot be divided. `stack` undoes the change on exit.
     """
-    leaf = own / f"nearmetal-worker-{os.getpid()}"
     try:
-        leaf.mkdir()
-        stack.callback(_without_room, own, leaf)
-        _move_all(own, leaf)
-        enabled = _enable(own)
+        enabled = stack.enter_context(divided(own, _WANTED))
     except OSError as e:
         return MissingValue(f"the control group of this job cannot be divided: {e.filename}: {e.strerror}")
+    except RunError as e:
+        return MissingValue(f"the control group of this job cannot be divided: {e.what}")
     if not enabled:
         return MissingValue("the control group of this job may give its children no controllers")
-    return Parents(version1={}, unified=own, controllers=enabled)
-
-
-def _without_room(own: Path, leaf: Path) -> None:
-    control = own / "cgroup.subtree_control"
-    with contextlib.suppress(OSError):
-        for name in control.read_text().split():
-            write_control(control, f"-{name}")
-        _move_all(leaf, own)
-        leaf.rmdir()
-
-
-def _move_all(source: Path, target: Path) -> None:
-    """Move all processes of a group. A process that starts meanwhile is found by the next reading."""
-    while pids := (source / "cgroup.procs").read_text().split():
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                write_control(target / "cgroup.procs", pid)
+    return Parents(version1={}, unified=own, controllers=_version1_names(enabled))
 
 
 @lru_cache(maxsize=1)
@@ -206,9 +191,12 @@ def _unified_parent(own: Path, mount: Path) -> Parents | MissingValue:
             is_top = not (directory / "cgroup.type").exists()
             writable = os.access(directory, os.W_OK) and os.access(directory / "cgroup.procs", os.W_OK)
             if writable and (is_top or not (directory / "cgroup.procs").read_text().strip()):
-                enabled = _enable(directory)
+                try:
+                    enabled = enable(directory, _WANTED)
+                except RunError as e:
+                    return MissingValue(e.what)
                 if enabled:
-                    return Parents(version1={}, unified=directory, controllers=enabled)
+                    return Parents(version1={}, unified=directory, controllers=_version1_names(enabled))
         if directory == mount:
             break
     return MissingValue(
@@ -216,15 +204,7 @@ def _unified_parent(own: Path, mount: Path) -> Parents | MissingValue:
     )
 
 
-def _enable(directory: Path) -> frozenset[str]:
-    """Enable the controllers for children and return the enabled ones, by their names in version 1."""
-    present = set((directory / "cgroup.controllers").read_text().split())
-    control = directory / "cgroup.subtree_control"
-    enabled = set(control.read_text().split())
-    for name in present.intersection(_unified_name(c) for c in CONTROLLERS) - enabled:
-        with contextlib.suppress(OSError):
-            write_control(control, f"+{name}")
-            enabled.add(name)
+def _version1_names(enabled: Set[str]) -> frozenset[str]:
     return frozenset(c for c in CONTROLLERS if _unified_name(c) in enabled)
 
 

@@ -3,8 +3,10 @@ SR-IOV, and the mark on a device in use."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -12,17 +14,13 @@ from pathlib import Path
 from ...errors import RunError
 from ..base import Host, MissingValue, text_of
 from ..counters.network_files import device_names
+from ..notes import Functions, Note, noted
 from ..processes.running import await_true
 
 TAKEN = "-taken"
 """Suffix of the label in the alias of a device that belongs to the machine and must not be deleted."""
 
 SYS = Path("/sys")
-RECORD = "sriov-"
-"""Prefix of the name of a file in a run's scratch directory that contains the earlier number of virtual
-functions.
-"""
-
 _UP, _LOOPBACK, _ETHERNET = 0x1, 0x8, 1
 _APPEARS = 60.0
 _SETTLES = 0.3  # udev gives a new device its final name
@@ -141,33 +139,51 @@ def functions(host: Host, name: str) -> tuple[str, ...]:
     return tuple(out)
 
 
-def make_functions(host: Host, name: str, count: int, record: Path) -> tuple[str, ...]:
-    """Enable virtual functions of a device that has none, and return the names of their network devices.
+@contextmanager
+def made_functions(host: Host, name: str, count: int, label: str) -> Iterator[tuple[str, ...]]:
+    """Enable virtual functions of a device that has none, and yield the names of their network devices. The
+    earlier number is restored on exit.
 
-    record: file of the run that stores the earlier number for drop_functions().
+    label: label of the run.
 
     Raises RunError.
     """
-    record.write_text(f"{_number(host, name, 'device/sriov_numvfs') or 0}\n")
-    try:
-        Path(_path(name, "device/sriov_numvfs")).write_text(f"{count}\n")
-    except OSError as e:
-        raise RunError(f"{name}: {count} virtual functions were refused: {e.strerror}") from e
-    if not await_true(lambda: len(functions(host, name)) >= count, _APPEARS, every=0.05):
-        raise RunError(
-            f"{name}: its virtual functions have no network devices",
-            remedy="load the driver of the virtual functions",
-        )
-    time.sleep(_SETTLES)
-    return functions(host, name)
+    before = _number(host, name, "device/sriov_numvfs") or 0
+    with noted(label, Functions(card=name, before=before, made=count), restore_functions):
+        try:
+            Path(_path(name, "device/sriov_numvfs")).write_text(f"{count}\n")
+        except OSError as e:
+            raise RunError(f"{name}: {count} virtual functions were refused: {e.strerror}") from e
+        if not await_true(lambda: len(functions(host, name)) >= count, _APPEARS, every=0.05):
+            raise RunError(
+                f"{name}: its virtual functions have no network devices",
+                remedy="load the driver of the virtual functions",
+            )
+        time.sleep(_SETTLES)
+        yield functions(host, name)
 
 
-def drop_functions(record: Path) -> None:
-    """Restore the number of virtual functions from before make_functions(); harmless if that is done already.
+def restore_functions(note: Note) -> None:
+    """Restore the number of virtual functions before made_functions(). A number that somebody has changed
+    since is kept.
 
-    Raises OSError.
+    Raises RunError, OSError.
     """
-    if record.exists():
-        name = record.name.removeprefix(RECORD)
-        Path(_path(name, "device/sriov_numvfs")).write_text(record.read_text())
-        record.unlink()
+    change = note.change
+    assert isinstance(change, Functions)
+    file = Path(_path(checked_device(change.card), "device/sriov_numvfs"))
+    if int(file.read_text()) == change.made:
+        file.write_text(f"{change.before}\n")
+        if int(file.read_text()) != change.before:
+            what = f"{change.card} still has {change.made} virtual functions"
+            raise RunError(what, remedy=f"echo {change.before} >{file}")
+
+
+def checked_device(name: str) -> str:
+    """Return the name of a network device unchanged if it can be one, so that no path leads elsewhere.
+
+    Raises RunError if it cannot.
+    """
+    if not re.fullmatch(r"[^/\s\x00]{1,15}", name) or name in (".", ".."):
+        raise RunError(f"{name!r} is not the name of a network device")
+    return name

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from ...errors import RunError, UnavailableError
-from ...host.runtime import outside_directory
+from ...host.outside import outside_directory
 from ...model.roof import DISK_READ, MeasuredRoof, RoofRequest
 from ...model.study import Better
 from ...node.machine import Machine
@@ -27,7 +27,7 @@ def by_fio(machine: Machine, wanted: RoofRequest, label: str, scratch: Path) -> 
     if machine.host.which("fio") is None:
         raise UnavailableError("fio is not on this machine", remedy="apt-get install fio")
     operation = "read" if wanted.name == DISK_READ else "write"
-    with outside_directory(Path(wanted.place) / f"{label}-roof", scratch) as directory:
+    with outside_directory(Path(wanted.place) / f"{label}-roof") as directory:
         argv = roof_arguments(directory, operation, seconds=SECONDS, size=SIZE)
         done = machine.host.run(argv, timeout=LIMIT, cwd=directory)
     if not done.ok:
