@@ -8,8 +8,8 @@ import re
 
 from ...model.record import JsonValue
 from ...model.study import Better
+from ..numbers import number
 from ..parameter import Choices, Kind, Parameter
-from ..reading import number
 from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of, parts_of
 from .several import program_parameter, program_problem
 

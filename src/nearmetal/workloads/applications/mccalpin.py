@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 
 from ...model.study import Better
+from ..numbers import number, words_of_lines
 from ..parameter import Choices, Parameter
 from ..program_output import ending
-from ..reading import number, words_of_lines
 from .contract import Invocation, Output, Parsed, Place, metrics_of
 from .several import OwnBuild, program_parameter
 

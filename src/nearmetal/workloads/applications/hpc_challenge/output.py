@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...numbers import number, whole, words_of_lines
 from ...program_output import ending
-from ...reading import number, whole, words_of_lines
 
 _BEGIN, _END = "Begin of Summary section.", "End of Summary section."
 # HPL's name of a variant: W, process mapping, depth, broadcast, recursion.
