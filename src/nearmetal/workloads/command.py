@@ -235,7 +235,7 @@ def value_row(
     if value is not None and not (math.isfinite(value) and value > 0):
         # A ratio of such values has no meaning. A time of 0 is below the resolution of the system's clock.
         what = TOO_SHORT if value == 0 and unit == "s" else f"{value:g} {unit} is not a positive number"
-        value, reason = None, f"{metric}: {f'{text!r} is ' if text else ''}{what}"
+        value, reason = None, f"{metric}: {f'{text!r}: ' if text else ''}{what}"
     return Row(
         workload=workload,
         metric=metric,

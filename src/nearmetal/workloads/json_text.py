@@ -16,7 +16,8 @@ def documents(text: str) -> Iterator[JsonValue]:
     """Yield the JSON objects and lists in a text, in order.
 
     One begins at the first { of a line, or at a [ at the beginning of a line. Text may come before and after
-    it. Values within an object or list that is damaged are not yielded, up to the damage.
+    it. Values within an object or list that is damaged are not yielded, up to the damage. It ends at JSON
+    that is too large for Python.
     """
     decoder, end = json.JSONDecoder(), 0
     for line in _LINE.finditer(text):
@@ -32,7 +33,7 @@ def documents(text: str) -> Iterator[JsonValue]:
             except json.JSONDecodeError as e:
                 end = max(e.pos, at + 1)
             except (ValueError, RecursionError):  # a number of thousands of digits; too many levels
-                continue
+                return
             else:
                 yield document
 

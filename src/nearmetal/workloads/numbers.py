@@ -32,6 +32,7 @@ _VALUE_OF_LABEL = re.compile(r" *[=:]? *[0-9.]")
 _TRANSLATED = str.maketrans(f"dD{_MINUS}", "ee-")
 _COMMA_AND_POINT = str.maketrans(",.", ".,")
 _AROUND = 200  # characters before and behind a match in which the rest of its number is searched
+_LONGEST = 400  # characters of a number; the largest float without an exponent has 309 digits
 
 _SI = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _DECIMAL = _SI | {"K": 1e3}  # of units with which K does not mean 1024
@@ -83,7 +84,7 @@ class Number:
 
 def number(text: str) -> float | None:
     """Return the text as a finite number with a decimal point; None for 'nan', 'inf', '1,5', '1_0'."""
-    if len(text) > _AROUND or not _PLAIN.fullmatch(text):
+    if len(text) > _LONGEST or not _PLAIN.fullmatch(text):
         return None
     value = plain_number(text)
     return value if math.isfinite(value) else None
@@ -102,19 +103,16 @@ def words_of_lines(text: str) -> Iterator[list[str]]:
 
 
 def unit_size(word: str, unit: str) -> float | None:
-    """Return how many of `unit` a printed unit is: 1e9 for 'GB/s' in 'B/s'; None if this is not known.
+    """Return how many of `unit` a printed unit is: 1e9 for 'GB/s' in 'B/s'; None if this is not known, or if
+    the units are of different kinds.
 
     A prefix may stand alone (12.3k), and before a unit that is not in the table (2.5 Matoms/s in 'atoms/s').
-
-    Raises NoNumber if the two are units of different kinds.
     """
     printed, wanted = _UNITS.get(word), _UNITS.get(unit)
     if word == unit:
         return 1.0
     if printed is not None and wanted is not None:
-        if printed[0] != wanted[0]:
-            raise NoNumber(f"{word} cannot be converted to {unit}, the unit of the metric")
-        return printed[1] / wanted[1]
+        return printed[1] / wanted[1] if printed[0] == wanted[0] else None
     if word in _DECIMAL:
         return None if wanted is not None and wanted[0] == "s" else _DECIMAL[word]
     if wanted is None and word.endswith(unit):
@@ -186,6 +184,8 @@ def _pattern(decimal: DecimalMark | None, *, clock: bool) -> re.Pattern[str]:
 
 
 def _value(token: str, decimal: DecimalMark | None) -> float:
+    if len(token) > _LONGEST:
+        raise NoNumber(f"{token[:20]!r} and {len(token) - 20} more characters are not a number")
     if "," in token and decimal is None:
         raise NoNumber(
             f"{token[:80]!r} has a comma; write what it means: decimal: point (1,234.5), decimal: comma "
@@ -247,10 +247,11 @@ def _require_scale(near: str, token: re.Match[str], unit: str, scale: float) -> 
         return
     if following[1] in _DECIMAL and following[0] != following[1]:
         return  # a prefix alone is attached to its number
-    size = unit_size(following[1], unit)
+    size, base = unit_size(following[1], unit), _base(unit)
     # MB may have 2**20 bytes.
-    ratios = [1.024**n for n in range(5 if _base(unit) in _BYTES else 1)]
-    if size is not None and not any(math.isclose(scale, size * ratio) for ratio in ratios):
+    ratios = [1.024**n for n in range(5 if base in _BYTES else 1)]
+    other = size is None and following[1] in _UNITS and unit in _UNITS
+    if other or (size is not None and not any(math.isclose(scale, size * ratio) for ratio in ratios)):
         printed = f"{token[0][-80:]}{following[0]}"
         raise NoNumber(
             f"{printed!r} contradicts unit: {unit}, scale: {scale:g}; let the group hold the unit too, as "
