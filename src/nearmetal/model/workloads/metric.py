@@ -40,7 +40,7 @@ class MetricSpec:
         None,
         SOME_TEXT,
         "regular expression (Python's) with one group: the number; the first match counts",
-        r"Loop time of ([\d.]+)",
+        r"Loop time of (\S+)",
     )
     json_path: str | None = key_or(
         None,
