@@ -71,7 +71,7 @@ def test_missing_number_is_explained(text: str, told: str) -> None:
 
 
 def test_a_cut_number_is_refused_with_what_it_was() -> None:
-    with pytest.raises(NoNumber, match=r"takes '15' out of '15.25'; let the group hold it all: \(\\S\+\)$"):
+    with pytest.raises(NoNumber, match=r"takes '15' out of '15.25'; let it hold all of it: \(\\S\+\)$"):
         number_by(r"m=(\d+)", "m=15.25")
 
 

@@ -10,16 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..model.record import JsonValue
 
 _LINE = re.compile(r"[^\n]+")
+#: Most places without JSON that are tried, since Python counts the lines of the text at each of them.
+_TRIED = 1000
 
 
 def documents(text: str) -> Iterator[JsonValue]:
     """Yield the JSON objects and lists in a text, in order.
 
     One begins at the first { of a line, or at a [ at the beginning of a line. Text may come before and after
-    it. Values within an object or list that is damaged are not yielded, up to the damage. It ends at JSON
-    that is too large for Python.
+    it. Values within an object or list that is damaged are not yielded, up to the damage. None are
+    yielded behind JSON that is too large for Python.
     """
-    decoder, end = json.JSONDecoder(), 0
+    decoder, end, tried = json.JSONDecoder(), 0, 0
     for line in _LINE.finditer(text):
         head, brace, _ = line[0].partition("{")
         places = [line.start()] if line[0].startswith("[") else []
@@ -31,7 +33,9 @@ def documents(text: str) -> Iterator[JsonValue]:
             try:
                 document, end = decoder.raw_decode(text, at)
             except json.JSONDecodeError as e:
-                end = max(e.pos, at + 1)
+                end, tried = max(e.pos, at + 1), tried + 1
+                if tried == _TRIED:
+                    return
             except (ValueError, RecursionError):  # a number of thousands of digits; too many levels
                 return
             else:

@@ -60,7 +60,7 @@ _UNITS = {
         ("B/s", 1.0, "byte/s bytes/s bytes/sec", _ALONE),
         ("B/s", 0.125, "bit/s bits/s bit/sec bits/sec bps", _DECIMAL),
         ("op/s", 1.0, "op/s ops/s op/sec ops/sec IOPS", _DECIMAL),
-        ("FLOP/s", 1.0, "FLOP/s FLOPs/s FLOPS Flop/s Flops flop/s flops", _DECIMAL),
+        ("FLOP/s", 1.0, "FLOP/s FLOPs/s FLOPS FLOPs Flop/s Flops flop/s flops", _DECIMAL),
     )
     for name in names.split()
     for prefix, factor in prefixes.items()
@@ -150,7 +150,8 @@ def read_number(
     if token.start() < first or token.end() > last:
         _require_equal(near[max(token.start(), first) : min(token.end(), last)], token[0], decimal)
     value = _value(token[0], decimal)
-    before, behind = near[first : token.start()].strip(), near[token.end() : last].strip().removeprefix(".")
+    before = near[first : token.start()].strip()
+    behind = near[token.end() : last].removeprefix(".").strip().rstrip(".,;:)")
     if before or (behind and not unit):
         raise NoNumber(f"{shown!r} is not a number")
     if behind:
@@ -225,7 +226,7 @@ def _require_equal(part: str, token: str, decimal: DecimalMark | None) -> None:
                 return
         except NoNumber:
             pass
-    raise NoNumber(f"it takes {part[:80]!r} out of {token[:80]!r}; let the group hold it all: (\\S+)")
+    raise NoNumber(f"the group takes {part[:80]!r} out of {token[:80]!r}; let it hold all of it: (\\S+)")
 
 
 def _printed_size(shown: str, word: str, unit: str, scale: float) -> float:
