@@ -147,6 +147,7 @@ def test_the_key_of_a_json_pointer_holds_anything() -> None:
         ('RESULT: {"v": 1} {"v": 2}', 1.0),
         ('[1, 2]\n  {"v": 1}', 1.0),
         ('[note] {"v": 1}', 1.0),
+        ('\ufeff\n {"v": 1}', 1.0),
         ('{"w": 1,\n "x":\nWARNING: slow\n {"v": 2}\n}\n{"v": 1}', 2.0),
         ('{"x": {"v": 2},', None),
         ('{"x": [{"v": 2},\n {"v": 3}', None),

@@ -17,14 +17,14 @@ _TRIED = 1000
 def documents(text: str) -> Iterator[JsonValue]:
     """Yield the JSON objects and lists in a text, in order.
 
-    One begins at the first { of a line, or at a [ at the beginning of a line. Text may come before and after
-    it. Values within an object or list that is damaged are not yielded, up to the damage. None are
+    One begins at the first { of a line, or at a [ that is the first character of a line. Text may come before
+    and after it. Values within an object or list that is damaged are not yielded, up to the damage. None are
     yielded behind JSON that is too large for Python.
     """
     decoder, end, tried = json.JSONDecoder(), 0, 0
     for line in _LINE.finditer(text):
         head, brace, _ = line[0].partition("{")
-        places = [line.start()] if line[0].startswith("[") else []
+        places = [line.start() + line[0].find("[")] if line[0].lstrip().startswith("[") else []
         # Behind a quotation mark, { opens a value inside of a damaged object.
         places += [line.start() + len(head)] if brace and '"' not in head else []
         for at in places:
