@@ -83,6 +83,9 @@ def test_the_whole_of_the_output_that_is_searched_counts() -> None:
     for stream, values in ((Stream.BOTH, (2.0,)), (Stream.STDOUT, ())):
         load = CommandWorkload(name="w", argv=("p",), metrics=(replace(spec, stream=stream),))
         assert parse(load, "", ResourceUse(wall=1.0), stderr="took 2\n\nx\n")[-1].values == values
+    verify = VerifySpec(regex="^ok$")
+    load = CommandWorkload(name="w", argv=("p",), verify=verify)
+    assert "1 line: write stream: stderr" in parse(load, "", ResourceUse(wall=1.0), stderr="ok")[0].reason
     verify = VerifySpec(regex="^ok$", stream=Stream.STDERR)
     load = CommandWorkload(name="w", argv=("p",), verify=verify)
     assert parse(load, "", ResourceUse(wall=1.0), stderr="ok")[0].status is Status.OK
@@ -95,6 +98,7 @@ def test_the_whole_of_the_output_that_is_searched_counts() -> None:
         (Stream.STDERR, "m=1", "", "metric 'm': stderr was empty; stdout has 1 line: write stream: stdout"),
         (Stream.BOTH, "", "", "metric 'm': stdout and stderr were empty"),
         (Stream.STDOUT, "", "", "metric 'm': stdout was empty"),
+        (Stream.STDOUT, "m=x", "m=1", "metric 'm': 'x' is not a number"),
         (Stream.STDOUT, "x", "m=1", "the output ends in 'x'; stderr has 1 line: write stream: stderr"),
     ],
 )  # fmt: skip

@@ -11,13 +11,13 @@ from ..model.expression import search
 from ..model.record import TOO_SHORT, JsonValue, Row, Status
 from ..model.study import Better, CommandWorkload, MetricSpec, Stream, VerifySpec
 from ..model.workloads.programs import RESOURCES
-from .numbers import NoNumber, Number
+from .numbers import NoNumber, NothingFound, Number
 from .program_output import (
     SEARCHED,
-    elsewhere,
     ending,
     metric_value,
     number_by,
+    other_text,
     printed_text,
     too_long,
 )
@@ -126,7 +126,8 @@ class _Texts:
         return self.files.get(spec.file) if spec.file else printed_text(spec.stream, self.stdout, self.stderr)
 
     def elsewhere(self, spec: MetricSpec | VerifySpec) -> str:
-        return "" if spec.file else elsewhere(spec.stream, self.stdout, self.stderr)
+        """Return the end of a message about text that was not searched; '' if there is none."""
+        return "" if spec.file else other_text(spec.stream, self.stdout, self.stderr)
 
 
 def _verified(spec: VerifySpec, texts: _Texts, difference: str | None) -> list[CheckResult]:
@@ -136,20 +137,24 @@ def _verified(spec: VerifySpec, texts: _Texts, difference: str | None) -> list[C
     if text is None:
         return [CheckResult(ok=False, expected=f"a file {spec.file}", found="none")]
     if spec.regex is not None:
-        check = _matched(spec, spec.regex, text)
-        checks.append(check if check.ok else replace(check, found=check.found + texts.elsewhere(spec)))
+        checks.append(_matched(spec, spec.regex, text, texts.elsewhere(spec)))
     if spec.reference is not None:
         expected = f"what {spec.reference.path} holds"
         checks.append(CheckResult(ok=not difference, expected=expected, found=difference or "the same"))
     return checks
 
 
-def _matched(spec: VerifySpec, regex: str, text: str) -> CheckResult:
+def _matched(spec: VerifySpec, regex: str, text: str, elsewhere: str) -> CheckResult:
+    """Return the check of a regular expression.
+
+    elsewhere: end of the message if nothing matches.
+    """
     if spec.bounds:
         try:
             value = number_by(regex, text, decimal=spec.decimal).value
         except NoNumber as e:
-            return CheckResult(ok=False, expected=str(spec.bounds), found=str(e))
+            more = elsewhere if isinstance(e, NothingFound) else ""
+            return CheckResult(ok=False, expected=str(spec.bounds), found=f"{e}{more}")
         return CheckResult(ok=spec.bounds.hold(value), expected=str(spec.bounds), found=f"{value:g}")
     wanted = f"output like {regex}" if spec.expected is None else spec.expected
     try:
@@ -158,7 +163,7 @@ def _matched(spec: VerifySpec, regex: str, text: str) -> CheckResult:
         return CheckResult(ok=False, expected=wanted, found=too_long(regex))
     if match is None:
         lack = "none" if spec.expected is None else f"nothing like {regex}"
-        return CheckResult(ok=False, expected=wanted, found=f"{lack}; {ending(text)}")
+        return CheckResult(ok=False, expected=wanted, found=f"{lack}; {ending(text)}{elsewhere}")
     if spec.expected is None:
         return CheckResult(ok=True, expected=wanted, found=match.text)
     return CheckResult(ok=match.group == spec.expected, expected=wanted, found=match.group or "")
@@ -208,8 +213,10 @@ def _value(metric: MetricSpec, texts: _Texts) -> Number | str:
         return f"metric '{metric.name}': {empty} empty{texts.elsewhere(metric)}"
     try:
         return metric_value(metric, text)
-    except NoNumber as e:
+    except NothingFound as e:
         return f"{e}{texts.elsewhere(metric)}"
+    except NoNumber as e:
+        return str(e)
 
 
 def _own_row(workload: str, metric: MetricSpec, found: Number | str) -> Row:

@@ -74,6 +74,10 @@ class NoNumber(Exception):
     """No number was found. The message says why, and what to write instead."""
 
 
+class NothingFound(NoNumber):
+    """The text holds nothing where a number was searched."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Number:
     """A number, and the text that it was read from."""

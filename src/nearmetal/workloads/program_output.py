@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..model.expression import LIMIT, search
 from ..model.study import DecimalMark, MetricSpec, Stream
 from .json_text import documents, value_at
-from .numbers import NoNumber, Number, read_number
+from .numbers import NoNumber, NothingFound, Number, read_number
 
 # Number of characters of an output that are searched, so that a search always ends.
 SEARCHED = 8 << 20
@@ -26,7 +26,7 @@ def metric_value(metric: MetricSpec, text: str) -> Number:
             return _by_path(metric, text)
         return number_by(metric.regex, text, decimal=metric.decimal, unit=metric.unit, scale=metric.scale)
     except NoNumber as e:
-        raise NoNumber(f"metric '{metric.name}': {e}") from e
+        raise type(e)(f"metric '{metric.name}': {e}") from e
 
 
 def number_by(
@@ -48,7 +48,7 @@ def number_by(
     except TimeoutError as e:
         raise NoNumber(too_long(regex)) from e
     if found is None or found.group is None:
-        raise NoNumber(f"the output holds nothing like {regex}; {ending(text)}")
+        raise NothingFound(f"the output holds nothing like {regex}; {ending(text)}")
     return read_number(text, found.begin, found.end, decimal=decimal, unit=unit, scale=scale)
 
 
@@ -58,7 +58,7 @@ def ending(text: str) -> str:
     return f"the output ends in {last[-200:]!r}" if last else "there is no output"
 
 
-def elsewhere(stream: Stream, stdout: str, stderr: str) -> str:
+def other_text(stream: Stream, stdout: str, stderr: str) -> str:
     """Return a sentence part that says where a program printed text that was not searched; '' if nowhere."""
     if stream is Stream.BOTH:
         return ""
@@ -87,4 +87,4 @@ def _by_path(metric: MetricSpec, text: str) -> Number:
                 return Number(value=float(found) * metric.scale, text=f"{found:g}")
             except OverflowError:
                 raise NoNumber(f"{path} is too large") from None
-    raise NoNumber(f"the output contains no {path} in JSON; {ending(text)}")
+    raise NothingFound(f"the output contains no {path} in JSON; {ending(text)}")
