@@ -186,9 +186,7 @@ def test_a_comma_means_what_the_study_says(text: str, decimal: DecimalMark, valu
 @pytest.mark.parametrize("regex", [r"=(\S+)", r"=(\d+)", r",(\d+)", r"=(\d+),"])
 def test_a_comma_without_a_word_on_it_is_refused(regex: str) -> None:
     for text in ("x=1,234", "x=1,5", "x=1,234,567", "x=1,234.5"):
-        with pytest.raises(
-            NoNumber, match=r"has a comma; write what it means: decimal: point|takes '[0-9]+' out of"
-        ):
+        with pytest.raises(NoNumber, match="has a comma; write what it means: decimal: point"):
             read(regex, text)
 
 

@@ -151,6 +151,11 @@ def read_number(
     token = next((n for n in numbers if n.end() > first and n.start() < last), None)
     if token is None:
         raise NoNumber(f"{shown!r} is not a number")
+    if "," in token[0] and decimal is None:
+        raise NoNumber(
+            f"{token[0][:80]!r} has a comma; write what it means: decimal: point (1,234.5), decimal: comma "
+            "(1.234,5) or decimal: list (1.5,2.5: two numbers)"
+        )
     if token.start() < first or token.end() > last:
         _require_equal(near[max(token.start(), first) : min(token.end(), last)], token[0], decimal)
     value = _value(token[0], decimal)
@@ -191,11 +196,6 @@ def _pattern(decimal: DecimalMark | None, *, clock: bool) -> re.Pattern[str]:
 def _value(token: str, decimal: DecimalMark | None) -> float:
     if len(token) > _LONGEST:
         raise NoNumber(f"{token[:20]!r} and {len(token) - 20} more characters are not a number")
-    if "," in token and decimal is None:
-        raise NoNumber(
-            f"{token[:80]!r} has a comma; write what it means: decimal: point (1,234.5), decimal: comma "
-            "(1.234,5) or decimal: list (1.5,2.5: two numbers)"
-        )
     text = token.translate(_COMMA_AND_POINT) if decimal is DecimalMark.COMMA else token
     if _PLAIN.fullmatch(text):
         return plain_number(text)
@@ -258,7 +258,8 @@ def _require_scale(near: str, token: re.Match[str], unit: str, scale: float) -> 
     other = size is None and following[1] in _UNITS and unit in _UNITS
     if other or (size is not None and not any(math.isclose(scale, size * ratio) for ratio in ratios)):
         printed = f"{token[0][-80:]}{following[0]}"
+        both = r"(\S+ \S+)" if " " in printed else r"(\S+)"
         raise NoNumber(
-            f"{printed!r} contradicts unit: {unit}, scale: {scale:g}; let the group hold the unit too, as "
-            r"([\d.]+ \S+) does, and leave out scale"
+            f"{printed!r} contradicts unit: {unit}, scale: {scale:g}; let the group hold the unit too, "
+            f"as {both} does, and leave out scale"
         )
