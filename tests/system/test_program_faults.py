@@ -168,10 +168,10 @@ def test_output_of_every_kind(here: Path) -> None:
         rows |= {r["workload"]: r for r in json.loads(line)["rows"] if r["metric"] == "m"}
     told = {name: row.get("reason") or row["values"] for name, row in rows.items()}
     assert told["twice"] == [2.0] and told["binary"] == [4.0] and told["long"] == [6.0]
-    assert "there is no output" in told["nothing"]
-    assert "the output ends in 'took 1.'" in told["half"]
+    assert told["nothing"] == "metric 'm': stdout was empty"
+    assert "the output ends in 'took 1.'; stderr has 1 line: write stream: stderr" in told["half"]
     assert "nan s is not a positive number" in told["nan"] and "inf s" in told["inf"]
-    assert "takes '1' out of '1,5'; a decimal comma? set LC_ALL: C" in told["comma"]
+    assert "'1,5' has a comma; write what it means: decimal: point" in told["comma"]
     assert "nothing like lasted" in told["never"]
     assert "took longer than 3 s" in told["loops"]
     logs = [p for p in directory.rglob("long.stdout.txt") if "/logs/" in str(p)]

@@ -128,7 +128,7 @@ IN_FUNCTIONS = {
     "inventory": (2, "ldap3: an optional package"),
     "host/cards.py": (2, "pyroute2: only network cards of the machine need it"),
     "model/keys.py": (1, "difflib: most files have no mistake"),
-    "model/expression.py": (3, "regex: only programs of a user's own need it"),
+    "model/expression.py": (2, "regex: only programs of a user's own need it"),
     "network/worker.py": (
         1,
         "pyroute2: the worker answers what is wrong with a request before it imports it",

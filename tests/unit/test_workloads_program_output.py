@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import io
 import json
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearmetal.model.change import replace
 from nearmetal.model.record import Row, Status
-from nearmetal.model.study import Better, Bounds, CommandWorkload, MetricSpec, Reference, VerifySpec
+from nearmetal.model.study import (
+    Better,
+    Bounds,
+    CommandWorkload,
+    MetricSpec,
+    Reference,
+    Stream,
+    VerifySpec,
+)
 from nearmetal.workloads.command import ResourceUse, parse
-from nearmetal.workloads.program_output import NoNumber, metric_value, number_by
+from nearmetal.workloads.numbers import NoNumber
+from nearmetal.workloads.program_output import metric_value, number_by
 from nearmetal.workloads.reference import MOST_NUMBERS, difference
 
 
@@ -39,7 +50,7 @@ def rows(
     ("text", "value"), [("m=1.5D+03", 1500.0), ("m=2d-1", 0.2), ("m=.5", 0.5), ("m=-7e2", -700.0)]
 )
 def test_exponents_of_fortran_are_numbers(text: str, value: float) -> None:
-    assert metric_value(metric(), text) == value
+    assert metric_value(metric(), text).value == value
 
 
 @pytest.mark.parametrize(
@@ -47,7 +58,7 @@ def test_exponents_of_fortran_are_numbers(text: str, value: float) -> None:
     [
         ("", "there is no output"),
         ("m=", "the output ends in 'm='"),
-        ("m=1,5", "'1,5' is not a number; a decimal comma? set LC_ALL: C"),
+        ("m=1,5", "'1,5' has a comma; write what it means: decimal: point (1,234.5), decimal: comma"),
         ("m=fast", "'fast' is not a number"),
         ("m=١٢x", "is not a number"),
         ("\0\xff\ufffd m", "nothing like"),
@@ -60,10 +71,106 @@ def test_missing_number_is_explained(text: str, told: str) -> None:
 
 
 def test_a_cut_number_is_refused_with_what_it_was() -> None:
-    with pytest.raises(NoNumber, match=r"takes '1' out of '1,5'; a decimal comma\?"):
-        number_by(r"m=([\d.]+)", "m=1,5")
-    with pytest.raises(NoNumber, match=r"takes '15' out of '15.25'$"):
+    with pytest.raises(NoNumber, match=r"takes '15' out of '15.25'; let it hold all of it: \(\\S\+\)$"):
         number_by(r"m=(\d+)", "m=15.25")
+
+
+def test_the_whole_of_the_output_that_is_searched_counts() -> None:
+    """dd and time print their figures to standard error."""
+    spec = metric(regex=r"took (\S+)", stream=Stream.STDERR)
+    load = CommandWorkload(name="w", argv=("p",), metrics=(spec,))
+    assert parse(load, "took 1", ResourceUse(wall=1.0), stderr="took 2")[-1].values == (2.0,)
+    for stream, values in ((Stream.BOTH, (2.0,)), (Stream.STDOUT, ())):
+        load = CommandWorkload(name="w", argv=("p",), metrics=(replace(spec, stream=stream),))
+        assert parse(load, "", ResourceUse(wall=1.0), stderr="took 2\n\nx\n")[-1].values == values
+    verify = VerifySpec(regex="^ok$")
+    load = CommandWorkload(name="w", argv=("p",), verify=verify)
+    assert "1 line: write stream: stderr" in parse(load, "", ResourceUse(wall=1.0), stderr="ok")[0].reason
+    verify = VerifySpec(regex="^ok$", stream=Stream.STDERR)
+    load = CommandWorkload(name="w", argv=("p",), verify=verify)
+    assert parse(load, "", ResourceUse(wall=1.0), stderr="ok")[0].status is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("stream", "stdout", "stderr", "told"),
+    [
+        (Stream.STDOUT, " \n", "a\n\nb\n", "stdout was empty; stderr has 2 lines: write stream: stderr"),
+        (Stream.STDERR, "m=1", "", "metric 'm': stderr was empty; stdout has 1 line: write stream: stdout"),
+        (Stream.BOTH, "", "", "metric 'm': stdout and stderr were empty"),
+        (Stream.STDOUT, "", "", "metric 'm': stdout was empty"),
+        (Stream.STDOUT, "m=x", "m=1", "metric 'm': 'x' is not a number"),
+        (Stream.STDOUT, "x", "m=1", "the output ends in 'x'; stderr has 1 line: write stream: stderr"),
+    ],
+)  # fmt: skip
+def test_the_reason_says_where_text_is(stream: Stream, stdout: str, stderr: str, told: str) -> None:
+    load = CommandWorkload(name="w", argv=("p",), metrics=(metric(stream=stream),))
+    assert parse(load, stdout, ResourceUse(wall=1.0), stderr=stderr)[-1].reason.endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [
+        ("m=-0.5", "m: '-0.5': -0.5 op/s is not a positive number"),
+        ("m=0.00", "m: '0.00': 0 op/s is not a positive number"),
+        ("m=-nan", "m: '-nan': nan op/s is not a positive number"),
+        ("m=Inf", "m: 'Inf': inf op/s is not a positive number"),
+    ],
+)
+def test_a_value_that_cannot_be_compared_is_a_failure_with_its_text(printed: str, told: str) -> None:
+    row = rows(printed, spec=metric(unit="op/s"))["m"]
+    assert row.status is Status.FAILED and row.values == () and row.reason == told
+
+
+def test_the_key_of_a_json_pointer_holds_anything() -> None:
+    document = {
+        "a.b": {"c d": [5, {"~/": "1.5 ms"}]},
+        "": 7,
+        "99.000000": 8,
+        "p": {"99": {"x": 1}, "99.5": 9},
+    }
+    text = f"note: {{ is read\n[x] {json.dumps(document, indent=1)} 2 errors}}\n{{}}"
+    for path, value in (
+        ("/a.b/c d/0", 5.0),
+        ("/a.b/c d/1/~0~1", 0.0015),
+        ("/", 7.0),
+        ("/99.000000", 8.0),
+        ("99.000000", 8.0),
+        ("p.99.5", 9.0),
+        ("p.99.x", 1.0),
+    ):
+        assert metric_value(metric(regex=None, json_path=path), text).value == value
+    for path in ("/a.b/c d/2", "/a.b/c d/-", "/a", "p.99.6", "/p.99.5", "//"):
+        with pytest.raises(NoNumber, match="the output contains no "):
+            metric_value(metric(regex=None, json_path=path), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('fio: note\n{"v": 1}\nfio: done {}\n', 1.0),
+        ('RESULT: {"v": 1} {"v": 2}', 1.0),
+        ('[1, 2]\n  {"v": 1}', 1.0),
+        ('[note] {"v": 1}', 1.0),
+        ('\ufeff\n {"v": 1}', 1.0),
+        ('{"w": 1,\n "x":\nWARNING: slow\n {"v": 2}\n}\n{"v": 1}', 2.0),
+        ('{"x": {"v": 2},', None),
+        ('{"x": [{"v": 2},\n {"v": 3}', None),
+        ('{"v": ' + "9" * 5000 + "}", None),
+        ("[" * 100_000, None),
+        ('{"v":' * 100_000, None),
+        ("{\n" * 100_000, None),
+        ('{"v": 1e999}', math.inf),
+        ('{"v": NaN}', math.nan),
+        ('{"v": ' + "9" * 400 + "}", None),
+    ],
+)
+def test_json_is_found_among_other_text(text: str, value: float | None) -> None:
+    spec = metric(regex=None, json_path="v")
+    if value is None:
+        with pytest.raises(NoNumber):
+            metric_value(spec, text)
+    else:
+        assert metric_value(spec, text).value == pytest.approx(value, nan_ok=True)
 
 
 def test_a_number_in_a_file_and_a_file_that_was_not_written() -> None:

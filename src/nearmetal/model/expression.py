@@ -19,12 +19,13 @@ class Match:
     """A match of a regular expression.
 
     group: text matched by the first group; None if the group did not participate.
-    cut: the complete number, if the group matched only a part of its digits; otherwise empty.
+    begin, end: where this group begins and ends in the searched text.
     """
 
     text: str
     group: str | None
-    cut: str = ""
+    begin: int = -1
+    end: int = -1
 
 
 def mistake(expression: str, held: str | None) -> str:
@@ -61,7 +62,8 @@ def search(expression: str, text: str, *, limit: float = LIMIT) -> Match | None:
         return None
     if not match.re.groups:
         return Match(text=match[0], group=None)
-    return Match(text=match[0], group=match[1], cut=_cut(text, match))
+    begin, end = match.span(1)
+    return Match(text=match[0], group=match[1], begin=begin, end=end)
 
 
 @lru_cache
@@ -72,24 +74,3 @@ def _compiled(expression: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings about notations that later versions may read differently
         return regex.compile(expression, regex.MULTILINE)
-
-
-@lru_cache
-def _ends() -> tuple[Any, Any]:
-    """Return two patterns: the rest of a number after a digit, and the beginning of a number before a
-    digit."""
-    import regex
-
-    return regex.compile(r"(?:[.,]?\d|[eE][+-]?\d)[\d.,eE+-]{0,20}"), regex.compile(r"[\d.,]{0,20}\d[.,]?$")
-
-
-def _cut(text: str, match: Any) -> str:
-    begin, end = match.span(1)
-    if begin < 0 or not match[1][-1:].isdigit() or not match[1][:1].isdigit():
-        return ""
-    behind, before = _ends()
-    after = behind.match(text, end) if match.end() == end else None
-    if after is not None:
-        return f"{match[1]}{after[0]}"
-    ahead = before.search(text, max(begin - 20, 0), begin) if match.start() == begin else None
-    return f"{ahead[0]}{match[1]}" if ahead is not None else ""

@@ -27,7 +27,7 @@ from .workloads.kernel import KernelWorkload, Pages
 from .workloads.metric import Better, MetricSpec
 from .workloads.moves import LifecycleSubject, Load, MoveSubject
 from .workloads.programs import IDS, RANKS, ApplicationWorkload, CommandWorkload
-from .workloads.script import Bounds, Reference, VerifySpec
+from .workloads.script import Bounds, DecimalMark, Reference, Stream, VerifySpec
 
 __all__ = [
     "IDS",
@@ -42,6 +42,7 @@ __all__ = [
     "CommandWorkload",
     "Companion",
     "Comparison",
+    "DecimalMark",
     "Design",
     "Environment",
     "EventSubject",
@@ -65,6 +66,7 @@ __all__ = [
     "Starts",
     "Storage",
     "StorageKind",
+    "Stream",
     "Study",
     "SubjectFacts",
     "Transport",

@@ -9,9 +9,18 @@ from dataclasses import dataclass, field
 from ..model.change import replace
 from ..model.expression import search
 from ..model.record import TOO_SHORT, JsonValue, Row, Status
-from ..model.study import Better, CommandWorkload, MetricSpec, VerifySpec
+from ..model.study import Better, CommandWorkload, MetricSpec, Stream, VerifySpec
 from ..model.workloads.programs import RESOURCES
-from .program_output import SEARCHED, NoNumber, ending, metric_value, number_by, too_long
+from .numbers import NoNumber, NothingFound, Number
+from .program_output import (
+    SEARCHED,
+    ending,
+    metric_value,
+    number_by,
+    other_text,
+    printed_text,
+    too_long,
+)
 
 # Number of characters that the record contains of what a verification found.
 SHOWN = 300
@@ -49,6 +58,7 @@ def parse(
     stdout: str,
     used: ResourceUse,
     *,
+    stderr: str = "",
     files: Mapping[str, str] | None = None,
     difference: str | None = None,
 ) -> tuple[Row, ...]:
@@ -61,19 +71,22 @@ def parse(
     If the workload has a verification, every row contains what was expected and found. If the verification
     failed, every row is FAILED and keeps its values.
     In a regex, ^ and $ match the begin and end of each line, and the *first* match counts. If a program
-    prints a value for each step, the expression must select one. A json_path is looked up in the whole
-    output, or else in the first line that is a JSON object which contains it. A step of the path is a key, or
-    an index into a list.
+    prints a value for each step, the expression must select one. A json_path is looked up in every JSON
+    object and list of the output, and the first that contains it counts. A step of the path is a key, or an
+    index into a list.
     A value that is missing, not a number or not positive gives a FAILED row with the reason.
     """
-    texts: dict[str | None, str] = {None: stdout[:SEARCHED]}
-    texts |= {name: text[:SEARCHED] for name, text in (files or {}).items()}
+    texts = _Texts(
+        stdout=stdout[:SEARCHED],
+        stderr=stderr[:SEARCHED],
+        files={name: text[:SEARCHED] for name, text in (files or {}).items()},
+    )
     values = {m.name: _value(m, texts) for m in workload.metrics}
     own = {m.name: _own_row(workload.name, m, values[m.name]) for m in workload.metrics}
     resources = used_rows(workload.name, used, own=own)
     checks = [_bounded(m, values[m.name]) for m in workload.metrics if m.bounds]
     if workload.verify is not None:
-        checks += _verified(workload.verify, texts.get(workload.verify.file), difference)
+        checks += _verified(workload.verify, texts, difference)
     return checked_rows(resources + tuple(own.values()), checks)
 
 
@@ -100,28 +113,48 @@ def used_rows(name: str, used: ResourceUse, *, own: Container[str] = ()) -> tupl
     )
 
 
-def _verified(spec: VerifySpec, text: str | None, difference: str | None) -> list[CheckResult]:
-    """Return the checks of a verification.
+@dataclass(frozen=True, kw_only=True)
+class _Texts:
+    """What a program printed, and the files that it wrote, by name."""
 
-    text: the output or file that is verified; None if the program did not write it.
-    """
+    stdout: str
+    stderr: str
+    files: Mapping[str, str]
+
+    def of(self, spec: MetricSpec | VerifySpec) -> str | None:
+        """Return the text that is searched; None if the program did not write this file."""
+        return self.files.get(spec.file) if spec.file else printed_text(spec.stream, self.stdout, self.stderr)
+
+    def elsewhere(self, spec: MetricSpec | VerifySpec) -> str:
+        """Return the end of a message about text that was not searched; '' if there is none."""
+        return "" if spec.file else other_text(spec.stream, self.stdout, self.stderr)
+
+
+def _verified(spec: VerifySpec, texts: _Texts, difference: str | None) -> list[CheckResult]:
+    """Return the checks of a verification."""
     checks = []
+    text = texts.of(spec)
     if text is None:
         return [CheckResult(ok=False, expected=f"a file {spec.file}", found="none")]
     if spec.regex is not None:
-        checks.append(_matched(spec, spec.regex, text))
+        checks.append(_matched(spec, spec.regex, text, texts.elsewhere(spec)))
     if spec.reference is not None:
         expected = f"what {spec.reference.path} holds"
         checks.append(CheckResult(ok=not difference, expected=expected, found=difference or "the same"))
     return checks
 
 
-def _matched(spec: VerifySpec, regex: str, text: str) -> CheckResult:
+def _matched(spec: VerifySpec, regex: str, text: str, elsewhere: str) -> CheckResult:
+    """Return the check of a regular expression.
+
+    elsewhere: end of the message if nothing matches.
+    """
     if spec.bounds:
         try:
-            value = number_by(regex, text)
+            value = number_by(regex, text, decimal=spec.decimal).value
         except NoNumber as e:
-            return CheckResult(ok=False, expected=str(spec.bounds), found=str(e))
+            more = elsewhere if isinstance(e, NothingFound) else ""
+            return CheckResult(ok=False, expected=str(spec.bounds), found=f"{e}{more}")
         return CheckResult(ok=spec.bounds.hold(value), expected=str(spec.bounds), found=f"{value:g}")
     wanted = f"output like {regex}" if spec.expected is None else spec.expected
     try:
@@ -130,17 +163,17 @@ def _matched(spec: VerifySpec, regex: str, text: str) -> CheckResult:
         return CheckResult(ok=False, expected=wanted, found=too_long(regex))
     if match is None:
         lack = "none" if spec.expected is None else f"nothing like {regex}"
-        return CheckResult(ok=False, expected=wanted, found=f"{lack}; {ending(text)}")
+        return CheckResult(ok=False, expected=wanted, found=f"{lack}; {ending(text)}{elsewhere}")
     if spec.expected is None:
         return CheckResult(ok=True, expected=wanted, found=match.text)
     return CheckResult(ok=match.group == spec.expected, expected=wanted, found=match.group or "")
 
 
-def _bounded(metric: MetricSpec, value: float | str) -> CheckResult:
+def _bounded(metric: MetricSpec, found: Number | str) -> CheckResult:
     expected = f"{metric.name} {metric.bounds}"
-    if isinstance(value, str):
-        return CheckResult(ok=False, expected=expected, found=value)
-    return CheckResult(ok=metric.bounds.hold(value), expected=expected, found=f"{value:g}")
+    if isinstance(found, str):
+        return CheckResult(ok=False, expected=expected, found=found)
+    return CheckResult(ok=metric.bounds.hold(found.value), expected=expected, found=f"{found.value:g}")
 
 
 def checked_rows(rows: tuple[Row, ...], checks: Sequence[CheckResult]) -> tuple[Row, ...]:
@@ -170,23 +203,26 @@ def verified_rows(rows: tuple[Row, ...], *, ok: bool, expected: str, found: str)
     return tuple(replace(r, status=Status.FAILED, reason=reason, verification=verification) for r in rows)
 
 
-def _value(metric: MetricSpec, texts: Mapping[str | None, str]) -> float | str:
-    """Return the metric's number, or why there is none.
-
-    texts: what the program wrote, by name of file; the key None is its standard output.
-    """
-    text = texts.get(metric.file)
+def _value(metric: MetricSpec, texts: _Texts) -> Number | str:
+    """Return the metric's number, or why there is none."""
+    text = texts.of(metric)
     if text is None:
         return f"metric '{metric.name}': the program wrote no file {metric.file}"
+    if not metric.file and not text.strip():
+        empty = "stdout and stderr were" if metric.stream is Stream.BOTH else f"{metric.stream} was"
+        return f"metric '{metric.name}': {empty} empty{texts.elsewhere(metric)}"
     try:
         return metric_value(metric, text)
+    except NothingFound as e:
+        return f"{e}{texts.elsewhere(metric)}"
     except NoNumber as e:
         return str(e)
 
 
-def _own_row(workload: str, metric: MetricSpec, value: float | str) -> Row:
-    found, reason = (None, value) if isinstance(value, str) else (value, "")
-    return value_row(workload, metric.name, metric.unit, metric.better, found, reason)
+def _own_row(workload: str, metric: MetricSpec, found: Number | str) -> Row:
+    if isinstance(found, str):
+        return value_row(workload, metric.name, metric.unit, metric.better, None, found)
+    return value_row(workload, metric.name, metric.unit, metric.better, found.value, text=found.text)
 
 
 def value_row(
@@ -197,12 +233,16 @@ def value_row(
     value: float | None,
     reason: str = "",
     parts: Mapping[str, float] | None = None,
+    text: str = "",
 ) -> Row:
-    """Return the row of one value, or a FAILED row with the reason if there is no positive value."""
+    """Return the row of one value, or a FAILED row with the reason if there is no positive value.
+
+    text: the text that the value was read from.
+    """
     if value is not None and not (math.isfinite(value) and value > 0):
         # A ratio of such values has no meaning. A time of 0 is below the resolution of the system's clock.
         what = TOO_SHORT if value == 0 and unit == "s" else f"{value:g} {unit} is not a positive number"
-        value, reason = None, f"{metric}: {what}"
+        value, reason = None, f"{metric}: {f'{text!r}: ' if text else ''}{what}"
     return Row(
         workload=workload,
         metric=metric,

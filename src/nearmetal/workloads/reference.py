@@ -8,12 +8,12 @@ from itertools import zip_longest
 from typing import BinaryIO
 
 from ..model.study import Reference
+from .numbers import PLAIN, plain_number
 
 CHUNK = 1 << 20
 #: Most bytes of a file whose numbers are compared; byte by byte there is no limit.
 MOST_NUMBERS = 16 << 20
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][+-]?\d+)?")
-_EXPONENT = str.maketrans("dD", "ee")
+_NUMBER = re.compile(PLAIN)
 
 
 def difference(found: BinaryIO, wanted: BinaryIO, reference: Reference) -> str:
@@ -77,6 +77,6 @@ def _pieces(text: str) -> Iterator[tuple[str, str]]:
 def _near(found: str, wanted: str, reference: Reference) -> bool:
     if not found or not wanted:
         return False
-    a, b = float(found.translate(_EXPONENT)), float(wanted.translate(_EXPONENT))
+    a, b = plain_number(found), plain_number(wanted)
     relative = (reference.tolerance or 0.0) * max(abs(a), abs(b))
     return abs(a - b) <= max(relative, reference.absolute or 0.0)

@@ -123,6 +123,26 @@ MISTAKES = {
         COMMAND + "    metrics: {m: {regex: (a), unit: s, better: lower, min: nan}}\n",
         '2:60  .metrics.m.min: "nan" is not a plain number',
     ),
+    "a file and a stream": (
+        COMMAND + "    metrics: {m: {regex: (a), file: x, stream: both, unit: s, better: lower}}\n",
+        "2:40  .metrics.m.stream: a file is searched; give either file or stream",
+    ),
+    "a word that is no stream": (
+        COMMAND + "    metrics: {m: {regex: (a), stream: all, unit: s, better: lower}}\n",
+        '.metrics.m.stream: unknown value "all"',
+    ),
+    "a decimal mark that is none": (
+        COMMAND + "    verify: {regex: (a), decimal: ',', max: 1}\n",
+        '.verify.decimal: unknown value ","',
+    ),
+    "a key with a blank on a dotted path": (
+        COMMAND + "    metrics: {m: {json_path: global options.depth, unit: '1', better: lower}}\n",
+        "or a JSON Pointer such as /results/0/wall time",
+    ),
+    "a JSON Pointer with a ~ of its own": (
+        COMMAND + "    metrics: {m: {json_path: /a~2, unit: '1', better: lower}}\n",
+        "or a JSON Pointer such as /results/0/wall time",
+    ),
     "nothing to verify": (
         COMMAND + "    verify: {file: x}\n",
         "2:13  .verify: nothing to compare the output with",

@@ -22,6 +22,7 @@ from nearmetal.model.study import (
     Bounds,
     CommandWorkload,
     Companion,
+    DecimalMark,
     Design,
     Environment,
     EventSubject,
@@ -41,6 +42,7 @@ from nearmetal.model.study import (
     Starts,
     Storage,
     StorageKind,
+    Stream,
     Study,
     TransportWish,
     VerifySpec,
@@ -116,13 +118,16 @@ def kernel_workloads(draw: st.DrawFn, name: str) -> KernelWorkload:
 def metric_specs(draw: st.DrawFn, name: str) -> MetricSpec:
     regex = draw(st.sampled_from([None, r"time: ([\d.]+) s", '"x": "(\\S+)"', "(?:é|#) (.*): &*!", "'(a)\n"]))
     path = draw(st.from_regex(r"[a-z0-9_]{1,5}(\.[a-z0-9_]{1,5}){0,3}", fullmatch=True))
+    file = draw(st.none() | st.sampled_from(["log.txt", "a/b c"]))
     return MetricSpec(
         name=name,
+        stream=draw(st.sampled_from(Stream)) if file is None else Stream.STDOUT,
+        decimal=draw(st.none() | st.sampled_from(DecimalMark)),
         unit=draw(st.sampled_from(["s", "B/s", "Mop/s total", "%", "1", "ns/day"])),
         better=draw(st.sampled_from(Better)),
         regex=regex,
         json_path=path if regex is None else None,
-        file=draw(st.none() | st.sampled_from(["log.txt", "a/b c"])),
+        file=file,
         scale=draw(st.just(1.0) | st.floats(1e-30, 1e30)),
         bounds=draw(st.sampled_from([Bounds(), Bounds(least=-1e-9), Bounds(least=0.1, most=3.0)])),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..keys import SOME_TEXT, beside, key, key_or, matching, number_between, one_of
-from .script import ANYWHERE, FILE_NAME, Bounds
+from .script import ANYWHERE, DECIMAL, FILE_NAME, STREAM, Bounds, DecimalMark, Stream
 
 
 class Better(StrEnum):
@@ -18,7 +18,11 @@ class Better(StrEnum):
 
 _SCALE = number_between(1e-30, 1e30)
 """A factor beyond these limits is a typing mistake."""
-_JSON_PATH = matching(r"^[^.\s]+(\.[^.\s]+)*$", "a dotted path such as results.0.seconds", numbers=True)
+_JSON_PATH = matching(
+    r"^(/([^~]|~[01])*|[^./\s][^.\s]*(\.[^.\s]+)*)$",
+    "a dotted path such as results.0.seconds, or a JSON Pointer such as /results/0/wall time",
+    numbers=True,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,19 +40,29 @@ class MetricSpec:
         None,
         SOME_TEXT,
         "regular expression (Python's) with one group: the number; the first match counts",
-        r"Loop time of ([\d.]+)",
+        r"Loop time of (\S+)",
     )
     json_path: str | None = key_or(
-        None, _JSON_PATH, "dotted path of the number in JSON output", "jobs.0.read.bw"
+        None,
+        _JSON_PATH,
+        "dotted path of the number in JSON output; or a JSON Pointer, which names any key",
+        "jobs.0.read.bw",
     )
     file: str | None = key_or(
         None,
         FILE_NAME,
-        "a file that it writes, with the number; its standard output if omitted",
+        "a file that it writes, with the number; what it prints if omitted",
         "log.lammps",
     )
+    stream: Stream = field(default=Stream.STDOUT, metadata=STREAM)
+    decimal: DecimalMark | None = field(default=None, metadata=DECIMAL)
     unit: str = field(
-        metadata=key(SOME_TEXT, "unit of the number; s, B, B/s, op/s and FLOP/s are scaled when shown", "s")
+        metadata=key(
+            SOME_TEXT,
+            "unit of the number; a unit that the group holds too is converted; s, B, B/s, op/s and FLOP/s"
+            " are scaled when shown",
+            "s",
+        )
     )
     scale: float = key_or(
         1.0,

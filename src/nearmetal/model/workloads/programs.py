@@ -93,7 +93,7 @@ class CommandWorkload(WorkloadBase):
         (),
         Named(MetricSpec),
         "numbers read from its output, besides the time and memory it takes",
-        {"loop": {"regex": r"Loop time of ([\d.]+)", "unit": "s", "better": "lower"}},
+        {"loop": {"regex": r"Loop time of (\S+)", "unit": "s", "better": "lower"}},
     )
     verify: VerifySpec | None = key_or(
         None,

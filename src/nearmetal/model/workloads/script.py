@@ -5,11 +5,53 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from ..keys import REAL, SOME_TEXT, TEXT, ValueMistake, ValueType, beside, key, key_or, number_between, scalar
+from ..keys import (
+    REAL,
+    SOME_TEXT,
+    TEXT,
+    ValueMistake,
+    ValueType,
+    beside,
+    key,
+    key_or,
+    number_between,
+    one_of,
+    scalar,
+)
 
 #: Name of a script in its working directory.
 SCRIPT = "script"
+
+
+class Stream(StrEnum):
+    """What a program prints to."""
+
+    STDOUT = "stdout"
+    STDERR = "stderr"
+    BOTH = "both"
+
+
+class DecimalMark(StrEnum):
+    """What a comma between two digits means.
+
+    POINT: it divides thousands, as in 1,234.5.
+    COMMA: it is the decimal mark, as in 1.234,5.
+    LIST: it divides numbers, as in 1.5,2.5.
+    """
+
+    POINT = "point"
+    COMMA = "comma"
+    LIST = "list"
+
+
+STREAM = key(one_of(Stream), "where its text is searched", "stderr")
+DECIMAL = key(
+    one_of(DecimalMark),
+    "what a comma between digits means: point: 1,234.5; comma: 1.234,5; list: 1.5,2.5 are two numbers",
+    "comma",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,9 +166,11 @@ class VerifySpec:
     file: str | None = key_or(
         None,
         FILE_NAME,
-        "a file that it writes, which is looked at; its standard output if omitted",
+        "a file that it writes, which is looked at; what it prints if omitted",
         "result.txt",
     )
+    stream: Stream = field(default=Stream.STDOUT, metadata=STREAM)
+    decimal: DecimalMark | None = field(default=None, metadata=DECIMAL)
     regex: str | None = key_or(
         None,
         SOME_TEXT,

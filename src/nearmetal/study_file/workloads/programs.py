@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 
 from ...model.expression import mistake
-from ...model.study import Bounds, CommandWorkload, MetricSpec, VerifySpec
+from ...model.study import Bounds, CommandWorkload, MetricSpec, Stream, VerifySpec
 from ...model.workloads.script import SCRIPT, interpreter_of, meets
 from ..catalog import Catalog
 from ..problems import Path
@@ -120,7 +120,7 @@ class _Checks:
         if metric.regex is not None:
             self._regex(metric.regex, "the number", (*at, "regex"))
         self._bounds(metric.bounds, at)
-        self._output(metric.file, (*at, "file"))
+        self._output(metric, at)
 
     def verify(self, verify: VerifySpec, *, look: bool) -> None:
         """Check the search text and the reference of a verification.
@@ -143,7 +143,7 @@ class _Checks:
             one = "what is expected" if verify.expected is not None else "the number" if bounded else None
             self._regex(verify.regex, one, (*at, "regex"))
         self._bounds(verify.bounds, at)
-        self._output(verify.file, (*at, "file"))
+        self._output(verify, at)
         if reference is None:
             given = self._piece.get("verify")
             for key in ("tolerance", "absolute"):
@@ -166,12 +166,14 @@ class _Checks:
         if bounds.least is not None and bounds.most is not None and bounds.least > bounds.most:
             self._piece.mistake((*at, "min"), f"{bounds.least:g} is more than max, {bounds.most:g}")
 
-    def _output(self, name: str | None, at: Path) -> None:
+    def _output(self, spec: MetricSpec | VerifySpec, at: Path) -> None:
         """Check that an output file of the program is not one of the files that are copied into its
-        directory."""
-        if name is not None and meets(name, self._brought):
-            what = f'"{name}" is put there by nearmetal; name a file that the program writes'
-            self._piece.mistake(at, what)
+        directory, and that a file and a stream are not both searched."""
+        if spec.file is not None and meets(spec.file, self._brought):
+            what = f'"{spec.file}" is put there by nearmetal; name a file that the program writes'
+            self._piece.mistake((*at, "file"), what)
+        if spec.file is not None and spec.stream is not Stream.STDOUT:
+            self._piece.mistake((*at, "stream"), "a file is searched; give either file or stream", key=True)
 
 
 def _unreadable(path: str, *, directory: bool) -> str:

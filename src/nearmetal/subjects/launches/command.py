@@ -27,6 +27,7 @@ def run_command(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ..
             workload,
             ran.stdout,
             resources_of(ran.reports, parts=ran.parts or ran.accounts),
+            stderr=ran.stderr,
             files=read_outputs(directory, workload.outputs) if directory is not None else {},
-            difference=compared(workload, directory, ran.stdout),
+            difference=compared(workload, directory, ran.stdout, ran.stderr),
         )

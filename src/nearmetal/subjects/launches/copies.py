@@ -111,6 +111,7 @@ def rows_of_copies(
             workload,
             output.stdout,
             resources_of(reports, wall=max(walls)),
+            stderr=output.stderr,
             files=output.files,
             difference=output.difference,
         )
@@ -247,7 +248,7 @@ def _outputs(trial: Trial, workload: CommandWorkload, rank: int, directory: Path
         stdout=stdout,
         stderr=stderr,
         files=read_outputs(directory, workload.outputs) if directory is not None else {},
-        difference=compared(workload, directory, stdout),
+        difference=compared(workload, directory, stdout, stderr),
     )
 
 

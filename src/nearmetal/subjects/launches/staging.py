@@ -16,7 +16,7 @@ from ...host.processes.bounded import gap
 from ...model.study import CommandWorkload
 from ...model.workloads.script import SCRIPT
 from ...node.trial import Trial
-from ...workloads.program_output import SEARCHED
+from ...workloads.program_output import SEARCHED, printed_text
 from ...workloads.reference import difference
 
 #: Bytes of one output that are read. The marker where a long one was cut is searched as well.
@@ -131,7 +131,7 @@ def _read(file: BinaryIO) -> str:
     return data.decode(errors="replace")
 
 
-def compared(workload: CommandWorkload, directory: Path | None, stdout: str) -> str | None:
+def compared(workload: CommandWorkload, directory: Path | None, stdout: str, stderr: str = "") -> str | None:
     """Return how the output of a program differs from its reference; empty if it does not, None if the study
     names no reference.
 
@@ -142,7 +142,8 @@ def compared(workload: CommandWorkload, directory: Path | None, stdout: str) -> 
     if verify is None or verify.reference is None:
         return None
     if verify.file is None:
-        found: BinaryIO | None = io.BytesIO(stdout.encode(errors="replace"))
+        text = printed_text(verify.stream, stdout, stderr)
+        found: BinaryIO | None = io.BytesIO(text.encode(errors="replace"))
     else:
         assert directory is not None
         found = _opened(directory / verify.file)

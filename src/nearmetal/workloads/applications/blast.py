@@ -8,10 +8,10 @@ from pathlib import Path
 
 from ...model.record import JsonValue
 from ...model.study import Better
+from ..json_text import first_object, number_at
+from ..numbers import number
 from ..parameter import AUTO, Choices, Kind, Parameter
-from ..reading import number
 from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
-from .json_text import first_object, number_at
 
 #: By program: whether its queries, and its database, are protein sequences.
 PROGRAMS = {

@@ -7,8 +7,8 @@ import re
 
 from ...model.record import TOO_FAST_TO_MEASURE, JsonValue
 from ...model.study import IDS, Better
+from ..numbers import LONGEST_LINE, number
 from ..parameter import AUTO, Choices, Kind, Parameter
-from ..reading import LONGEST_LINE, number
 from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
 from .several import cache_sentence, file_size
 

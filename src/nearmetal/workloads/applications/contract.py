@@ -225,7 +225,7 @@ class Application(Protocol):
     def command(self, choices: Choices, place: Place) -> Invocation: ...
 
     def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
-        """Return (name, unit, better) of each metric that parse() gives, in order, for any output."""
+        """Return (name, unit, better) of each metric that parse() may give, in order."""
 
     def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         """Parse the output. Must not raise, whatever the program printed: incomplete output, nothing, NaN, or

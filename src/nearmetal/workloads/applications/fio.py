@@ -8,10 +8,10 @@ from pathlib import Path
 
 from ...model.record import JsonValue
 from ...model.study import Better
+from ..json_text import at_path, first_object, number_at
 from ..parameter import AUTO, Choices, Kind, Parameter
 from .contract import Application, Invocation, Metric, Needs, Output, Parsed, Place, metrics_of
 from .fio_jobs import MOST_BLOCK, PATTERNS, FioJob, jobs, read_blocks
-from .json_text import at_path, first_object, number_at
 from .several import cache_sentence, file_size
 
 #: By metric: percentile of the latency, in fio's notation.

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from ...model.record import NEEDS_TWO_RANKS, JsonValue
 from ...model.study import Better
+from ..numbers import number
 from ..parameter import Choices, Kind, Parameter
 from ..program_output import ending
-from ..reading import number
 from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
 from .hpc_challenge import blas
 from .hpc_challenge import input as hpcc_input

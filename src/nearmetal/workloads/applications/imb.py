@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 
 from ...model.study import Better
+from ..numbers import number, words_of_lines
 from ..parameter import Choices, Kind, Parameter
 from ..program_output import ending
-from ..reading import number, words_of_lines
 from .contract import Invocation, Output, Parsed, Place, metrics_of
 from .several import SIZES, OwnBuild, program_parameter, sizes_problem, whole_numbers
 

@@ -8,8 +8,8 @@ import re
 
 from ...model.record import JsonValue
 from ...model.study import Better
+from ..numbers import number
 from ..parameter import Choices, Kind, Parameter
-from ..reading import number
 from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of, parts_of
 from .several import program_parameter, program_problem
 
@@ -204,8 +204,8 @@ def _pattern(regex: str) -> re.Pattern[str]:
     return re.compile(regex, re.MULTILINE | re.ASCII)
 
 
-# Digits only: no 'nan', no decimal comma.
-_N = r"([-+]?\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,3})?)"
+# Whole numbers of digits only: no 'nan', no decimal comma.
+_N = r"(?<![\d.,])([-+]?\d{1,40}(?:\.\d{0,40})?(?:[eE][-+]?\d{1,3})?)"
 _LOOP = _pattern(rf"^Loop time of {_N} on (\d{{1,9}}) procs for (\d{{1,12}}) steps with (\d{{1,12}}) atoms")
 _RATE = _pattern(rf"^Performance:.{{0,200}}?{_N} timesteps/s")
 _SECTION = _pattern(rf"^({'|'.join(SECTIONS)}) *\|(?: *{_N}? *\|) *{_N} *\|")

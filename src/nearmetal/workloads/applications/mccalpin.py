@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 
 from ...model.study import Better
+from ..numbers import number, unit_size, words_of_lines
 from ..parameter import Choices, Parameter
 from ..program_output import ending
-from ..reading import number, words_of_lines
 from .contract import Invocation, Output, Parsed, Place, metrics_of
 from .several import OwnBuild, program_parameter
 
 _LINES = {"Copy:": "copy", "Scale:": "scale", "Add:": "add", "Triad:": "triad"}
+_HEADING = re.compile(r"^Function +(?:Best )?Rate \(?([A-Za-z/]{1,9})\b", re.MULTILINE)
 _ELEMENTS = re.compile(r"^Array size = ([0-9]{1,18})\b", re.MULTILINE)
 _VALID, _INVALID = "Solution Validates", "Failed Validation"
 
@@ -32,13 +33,15 @@ class McCalpinStream(OwnBuild):
 
     def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
         text = output.stdout
-        # The first number after the name is the best rate, in MB/s of 10^6 bytes.
+        heading = _HEADING.search(text)
+        unit = (unit_size(heading[1], "B/s") if heading else None) or 0.0
+        # The first number after the name is the best rate.
         rates = {
-            _LINES[words[0]]: rate * 1e6
+            _LINES[words[0]]: rate * unit
             for words in words_of_lines(text)
-            if words[0] in _LINES and len(words) == 5 and (rate := number(words[1])) is not None and rate > 0
+            if words[0] in _LINES and len(words) == 5 and (rate := number(words[1]) or 0.0) * unit > 0
         }
-        missing = f"no line for it: {ending(text)}"
+        missing = f"no line for it: {ending(text)}" if unit else "no heading 'Function    Best Rate MB/s'"
         elements = _ELEMENTS.search(text)
         return Parsed(
             metrics=metrics_of(self.metrics(choices), rates, lambda _: missing),

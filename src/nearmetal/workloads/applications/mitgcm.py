@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 
 from ...model.record import JsonValue
 from ...model.study import Better
+from ..numbers import number
 from ..parameter import Choices, Kind, Parameter
-from ..reading import number
 from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of, parts_of
 
 _STDOUT, _PROGRAM = "STDOUT.0000", "nm-mitgcm"
@@ -120,11 +120,11 @@ def _read(text: str) -> tuple[dict[str, float], dict[str, int], dict[str, float]
             section = match[1]
         elif match := _MEAN.search(line):
             means.pop(match[1], None)  # the last value counts, even if it is not a number
-            value = _finite(match[2].strip())
+            value = number(match[2].strip())
             if value is not None:
                 means[match[1]] = value
         elif section and (match := _WALL.search(line)):
-            value = _finite(match[1].strip())
+            value = number(match[1].strip())
             if value is not None and value >= 0:
                 walls.setdefault(section, value)
         elif section and (match := _STARTS.search(line)):
@@ -133,13 +133,8 @@ def _read(text: str) -> tuple[dict[str, float], dict[str, int], dict[str, float]
     return walls, starts, means
 
 
-def _finite(text: str) -> float | None:
-    """Parse a number as Fortran prints it. Returns None if it is not a finite number."""
-    return number(text.translate(str.maketrans("dD", "ee")))
-
-
 def _expected_theta(choices: Choices) -> float | None:
-    return None if choices.word("theta") == "any" else _finite(choices.word("theta"))
+    return None if choices.word("theta") == "any" else number(choices.word("theta"))
 
 
 def _verified(choices: Choices, theta: float | None, *, ended: bool) -> tuple[bool, str, str]:

@@ -1,22 +1,34 @@
 """OSU micro-benchmarks (Ohio State University), as built by the user: latency or bandwidth by message size.
 
-They print a table after comment lines, with the message size in the first column and the result in the
-second. A benchmark without sizes (osu_barrier) prints one number only."""
+They print a table below a heading, which says what was measured and in which unit. The message size is in the
+first column and the result in the second. A benchmark without sizes (osu_barrier) prints one number only."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from ...model.study import Better
+from ..numbers import number, unit_size, whole, words_of_lines
 from ..parameter import Choices, Kind, Parameter
 from ..program_output import ending
-from ..reading import number, whole, words_of_lines
 from .contract import Invocation, Output, Parsed, Place, metrics_of
 from .several import SIZES, OwnBuild, program_parameter, sizes_problem, whole_numbers
 
-_RATES = ("bw", "bibw", "mbw_mr")  # suffixes of the benchmarks that print MB/s, with 10^6 bytes
-_ALONE = ("barrier", "ibarrier")
+_HEADING = re.compile(
+    r"^# {0,9}(Size\b)?([A-Za-z. ]{0,80}?)(?:\(([\w/]{1,9})\)|(?<= )(MB/s)\b)", re.MULTILINE
+)
+_LATENCY, _BANDWIDTH = ("latency", "s", Better.LOWER), ("bandwidth", "B/s", Better.HIGHER)
+#: By title of the column: the metric. osu_mbw_mr has no title, only the unit.
+_TITLES = {
+    "Latency": _LATENCY,
+    "Avg Latency": _LATENCY,
+    "Overall": _LATENCY,
+    "Bandwidth": _BANDWIDTH,
+    "": _BANDWIDTH,
+}
 
 
 class Osu(OwnBuild):
@@ -31,61 +43,73 @@ class Osu(OwnBuild):
     def problem(self, choices: Choices, place: Place) -> str | None:
         if place.ranks < 2:
             return "an OSU benchmark needs at least two ranks"
-        return super().problem(choices, place) or (None if _alone(choices) else sizes_problem(choices))
+        return super().problem(choices, place) or (None if _barrier(choices) else sizes_problem(choices))
 
     def command(self, choices: Choices, place: Place) -> Invocation:
         sizes = whole_numbers(choices.word("sizes"))
-        limits = () if _alone(choices) or not sizes else ("-m", f"{min(sizes)}:{max(sizes)}")
+        limits = () if _barrier(choices) or not sizes else ("-m", f"{min(sizes)}:{max(sizes)}")
         iterations = ("-i", choices.word("iterations"))
         return Invocation(argv=(choices.word("program"), *limits, *iterations), mpi=True)
 
     def metrics(self, choices: Choices) -> tuple[tuple[str, str, Better], ...]:
-        if _alone(choices):
-            return (("latency", "s", Better.LOWER),)
-        kind, unit, better = ("bandwidth", "B/s", Better.HIGHER) if _rate(choices) else _LATENCY
-        return tuple((f"{kind}-{size}", unit, better) for size in whole_numbers(choices.word("sizes")))
+        return (_LATENCY, *_by_size(choices, _LATENCY), *_by_size(choices, _BANDWIDTH))
 
     def parse(self, choices: Choices, place: Place, output: Output) -> Parsed:
-        scale = 1e6 if _rate(choices) else 1e-6
-        values = _alone_value(output.stdout) if _alone(choices) else _by_size(output.stdout)
-        kind = "bandwidth" if _rate(choices) else "latency"
-        named = {f"{kind}-{size}" if size else kind: value * scale for size, value in values.items()}
-        missing = f"no line for it: {ending(output.stdout)}"
-        version = next((line[2:80] for line in output.stdout.splitlines() if line.startswith("# OSU")), None)
-        return Parsed(
-            metrics=metrics_of(self.metrics(choices), named, lambda _: missing), facts={"benchmark": version}
-        )
+        text = output.stdout
+        version = next((line[2:80] for line in text.splitlines() if line.startswith("# OSU")), None)
+        facts = {"benchmark": version}
+        table = _table(text)
+        if table is None:
+            comment = next((w for w in reversed(text.splitlines()) if w.startswith("#")), "")[:80]
+            missing = f"no heading of a latency or bandwidth; the last one is {comment!r}; {ending(text)}"
+            return Parsed(metrics=metrics_of(self.metrics(choices), {}, lambda _: missing), facts=facts)
+        named = _by_size(choices, table.metric) if table.sizes else (table.metric,)
+        missing = f"no line for it: {ending(text)}"
+        return Parsed(metrics=metrics_of(named, table.values, lambda _: missing), facts=facts)
 
 
-_LATENCY = ("latency", "s", Better.LOWER)
+def _barrier(choices: Choices) -> bool:
+    """Return whether the program takes no message sizes, by its name."""
+    return not {"barrier", "ibarrier"}.isdisjoint(PurePath(choices.word("program")).name.split("_"))
 
 
-def _kind(choices: Choices) -> str:
-    return PurePath(choices.word("program")).name.removeprefix("osu_")
+def _by_size(choices: Choices, metric: tuple[str, str, Better]) -> tuple[tuple[str, str, Better], ...]:
+    name, unit, better = metric
+    return tuple((f"{name}-{size}", unit, better) for size in whole_numbers(choices.word("sizes")))
 
 
-def _rate(choices: Choices) -> bool:
-    return _kind(choices).endswith(_RATES)
+@dataclass(frozen=True, kw_only=True)
+class _Table:
+    """The table of a benchmark.
 
-
-def _alone(choices: Choices) -> bool:
-    return _kind(choices) in _ALONE
-
-
-def _by_size(text: str) -> Mapping[str, float]:
-    """Return the values of the second column by message size (the first column), for lines that begin with
-    two numbers. Values that are not positive are ignored."""
-    rows = ((words[0], number(words[1])) for words in words_of_lines(text) if len(words) >= 2)
-    return {
-        size: value for size, value in rows if whole(size) is not None and value is not None and value > 0
-    }
-
-
-def _alone_value(text: str) -> Mapping[str, float]:
-    """Return {'': the first positive number at the beginning of a line}; empty if there is none.
-
-    With '-f', the benchmark prints the minimum, maximum and so on in further columns, which are ignored.
+    metric: what it measured; by message size, the name of each metric ends in `-<size>`.
+    sizes: whether it has a line for each message size.
+    values: by name of the metric, in base units. Values that are not positive are left out.
     """
-    values = (number(words[0]) for words in words_of_lines(text))
-    first = next((value for value in values if value is not None and value > 0), None)
-    return {} if first is None else {"": first}
+
+    metric: tuple[str, str, Better]
+    sizes: bool
+    values: Mapping[str, float]
+
+
+def _table(text: str) -> _Table | None:
+    """Return the benchmark's table; None if its heading is not known, or if there is none or several."""
+    headings = {match[0]: match for match in _HEADING.finditer(text)}
+    if len(headings) != 1:
+        return None
+    (heading,) = headings.values()
+    metric = _TITLES.get(heading[2].strip())
+    scale = metric and unit_size(heading[3] or heading[4], metric[1])
+    if not metric or not scale:
+        return None
+    at = 1 if heading[1] else 0
+    values: dict[str, float] = {}
+    for words in words_of_lines(text[heading.end() :]):
+        value = number(words[at]) if len(words) > at else None
+        if value is None or value <= 0 or (at and whole(words[0]) is None):
+            continue
+        if at:
+            values[f"{metric[0]}-{words[0]}"] = value * scale
+        else:
+            values.setdefault(metric[0], value * scale)
+    return _Table(metric=metric, sizes=bool(at), values=values)

@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 
 from ...model.study import Better
+from ..numbers import number
 from ..parameter import AUTO, Choices, Kind, Parameter
 from ..program_output import ending
-from ..reading import number
 from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of
 
 _OUTPUT, _SCRIPT = "client.txt", "pair.sh"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from ...model.record import JsonValue
 from ...model.study import Better
+from ..json_text import number_at
 from ..parameter import Choices, Kind, Parameter
 from .contract import Application, Invocation, Needs, Output, Parsed, Place, metrics_of, parts_of
-from .json_text import number_at
 
 #: Default grid and number of steps. The grid is a published one: 4 degrees, 20 layers of 50 to 815 m.
 GRID, STEPS = (90, 40, 20), 30

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...numbers import number, unit_size, whole, words_of_lines
 from ...program_output import ending
-from ...reading import number, whole, words_of_lines
 
 _BEGIN, _END = "Begin of Summary section.", "End of Summary section."
 # HPL's name of a variant: W, process mapping, depth, broadcast, recursion.
@@ -47,14 +47,17 @@ def summary(text: str) -> dict[str, str] | None:
 
 def solved(text: str) -> tuple[Solved, ...]:
     """Return the lines of HPL's table. A residual belongs to the line before it; an incomplete line is left
-    out."""
+    out. The heading contains the unit of the last column."""
     found: list[Solved] = []
+    unit = None
     for words in words_of_lines(text):
-        if len(words) == 7 and _VARIANT.fullmatch(words[0]):
+        if words[0] == "T/V":
+            unit = unit_size(words[-1], "FLOP/s")
+        elif len(words) == 7 and _VARIANT.fullmatch(words[0]):
             n, nb, p, q = (whole(w) for w in words[1:5])
             rate = number(words[6])
             if n is not None and nb is not None and p is not None and q is not None:
-                flops = None if rate is None or rate <= 0 else rate * 1e9
+                flops = None if unit is None or rate is None or rate <= 0 else rate * unit
                 found.append(Solved(n=n, nb=nb, p=p, q=q, flops=flops, passed=False))
         elif words[0].startswith("||") and words[-1] == "PASSED" and found and not found[-1].passed:
             found[-1] = replace(found[-1], passed=True)
