@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from nearmetal.environments import Criu, InstanceRequest, Tools, Unavailable
-from nearmetal.environments.criu import free_port, script
+from nearmetal.environments.criu import script
 from nearmetal.environments.registry import get_backend
 from nearmetal.host import LocalHost
+from nearmetal.host.connection import connected_sockets
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.lifecycle import Method
 from nearmetal.model.environments.guest import MIB
@@ -173,12 +174,15 @@ def _by_files(criu: Criu, place: Place, process: subprocess.Popen[bytes], stack:
 
 
 def _lazily(criu: Criu, place: Place, process: subprocess.Popen[bytes], stack: ExitStack) -> None:
-    where = ["--address", "127.0.0.1", "--port", str(free_port())]
+    near, far = connected_sockets()
     tree = ["--tree", str(process.pid), "--images-dir", str(place.here)]
-    dump = _background([*criu.argv, "dump", *tree, "--lazy-pages", *where], stack)
+    with near:
+        words = [*criu.argv, "dump", *tree, "--lazy-pages", "--ps-socket", str(near.fileno())]
+        dump = _background(words, stack, near.fileno())
     _run(["cp", "--archive", f"{place.here}/.", str(place.there)])
-    pages = ["--images-dir", str(place.there), "--page-server", *where]
-    fetching = _background([*criu.argv, "lazy-pages", *pages], stack)
+    with far:
+        words = [*criu.argv, "lazy-pages", "--images-dir", str(place.there), "--page-server"]
+        fetching = _background([*words, "--ps-socket", str(far.fileno())], stack, far.fileno())
     # The source still has its PIDs, so the copy gets a namespace of its own.
     words = [*PINNED, "unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
     words += [*criu.argv, "restore", "--images-dir", str(place.there), "--lazy-pages"]
@@ -273,7 +277,7 @@ def _run(words: Sequence[str]) -> None:
             raise SystemExit(f"{' '.join(words)}: {output.read_text()[-1000:]}")
 
 
-def _background(words: Sequence[str], stack: ExitStack) -> subprocess.Popen[bytes]:
+def _background(words: Sequence[str], stack: ExitStack, server: int) -> subprocess.Popen[bytes]:
     """Start a program of CRIU, and return when it is ready."""
     reader, writer = os.pipe()
     stack.callback(os.close, reader)
@@ -281,7 +285,7 @@ def _background(words: Sequence[str], stack: ExitStack) -> subprocess.Popen[byte
         [*words, "--status-fd", str(writer)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        pass_fds=(writer,),
+        pass_fds=(writer, server),
     )
     stack.callback(process.kill)
     os.close(writer)

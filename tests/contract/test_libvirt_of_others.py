@@ -15,11 +15,11 @@ from tests.contract.test_libvirt_guests import daemon
 from tests.patience import until
 
 from nearmetal.environments import Tools
-from nearmetal.environments.criu import free_port
 from nearmetal.environments.external import Saved, Target, Work, find_external
 from nearmetal.environments.external.contract import Moves
 from nearmetal.environments.libvirt.daemon import Daemon, ask, elsewhere
 from nearmetal.environments.libvirt.migrate import MOVE_OPTIONS
+from nearmetal.host.connection import listening
 from nearmetal.host.runtime import cache_directory, scratch_directory
 from nearmetal.lifecycle import Method
 
@@ -66,7 +66,8 @@ def test_a_persistent_domain_leaves_nothing_at_its_source(
     here: Daemon, tools: Tools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No name server knows the host name of the second daemon.
-    to = ("--migrateuri", f"tcp:127.0.0.1:{free_port()}")
+    with listening() as listener:
+        to = ("--migrateuri", f"tcp:127.0.0.1:{listener.getsockname()[1]}")
     monkeypatch.setitem(cast(dict[Method, tuple[str, ...]], MOVE_OPTIONS), Method.OFFLINE, to)
     vm, runs = find_external(HOST, f"libvirt:{NAME}"), information(here)
     assert isinstance(vm, Moves)

@@ -108,9 +108,9 @@ def test_command_lines_by_method() -> None:
     plain = dump_argv(used, 7, Dump(images=images), ())
     assert plain[:4] == ["criu", "dump", "--tree", "7"] and "--page-server" not in plain
     server = dump_argv(used, 7, Dump(images=images, server=9), ())
-    assert " ".join(server).count("--address 127.0.0.1 --port 9 --page-server") == 1
+    assert " ".join(server).count("--page-server --ps-socket 9") == 1
     lazy = " ".join(dump_argv(used, 7, Dump(images=images, server=9, ready=5), ()))
-    assert "--port 9 --lazy-pages --status-fd 5" in lazy and "--page-server" not in lazy
+    assert "--lazy-pages --status-fd 5 --ps-socket 9" in lazy and "--page-server" not in lazy
     tracked = Dump(images=images, previous=Path("/i/0"), round=True, tracked=True)
     words = " ".join(dump_argv(used, 7, tracked, ()))
     assert words.startswith("criu pre-dump ") and "--track-mem --prev-images-dir ../0 " in words

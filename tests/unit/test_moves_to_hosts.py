@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 import subprocess
 import sys
 import time
@@ -34,7 +35,7 @@ import os, sys, time
 images = sys.argv[sys.argv.index("--images-dir") + 1]
 log = sys.argv[sys.argv.index("--log-file") + 1]
 with open(os.path.join(images, log), "w") as out:
-    out.write("Using 4711 port\\n")
+    out.write("ready\\n")
 os.write(1, b"\\0")
 time.sleep(600)
 """
@@ -49,7 +50,7 @@ class Near(LocalHost):
     def connected(self) -> bool:
         return self.reached
 
-    def forward_to(self, port: int) -> int:
+    def forward_from(self, port: int) -> int:
         return port
 
 
@@ -135,7 +136,7 @@ def test_a_page_server_ends_soon_after_the_time_limit_of_its_dump(near: Near, tm
     asked = work(tmp_path)
     (log := tmp_path / "log").touch()
     with images_on(HOST, cast(SshHost, near), asked) as there:
-        assert there.serve_pages(asked.criu(HOST), log) == 4711
+        there.serve_pages(asked.criu(HOST), log)
         (note,) = there.path.glob("*.pid")
         assert words_of(int(note.read_text()))[:3] == ["timeout", "--kill-after=1", "90"]
 
@@ -190,12 +191,12 @@ class Ready(RemoteImages):
     def send(self, images: Path, part: str = "") -> None:
         pass
 
-    def fetch_pages(self, criu: Criu, port: int, log: Path) -> Process:
+    def fetch_pages(self, criu: Criu, server: socket.socket, log: Path) -> Process:
         return Sends(self.interrupts)
 
 
 @contextmanager
-def dumping(*_: object) -> Iterator[Process]:
+def dumping(*_: object, server: int) -> Iterator[Process]:
     yield Sends(0)
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -27,8 +26,6 @@ from .program import in_groups, log_failure, write_script
 
 METHODS = (Method.CRIU, Method.CRIU_LAZY, Method.CRIU_PAGESERVER, Method.CRIU_PRECOPY)
 """The checkpoint methods of backends that support all options of CRIU in dump_command() and restoring()."""
-ADDRESS = "127.0.0.1"
-"""Address at which the CRIU processes of source and destination connect to each other."""
 SECONDS = 300.0
 """Time limit of a checkpoint or a restore, in seconds."""
 NO_GROUPS = "--manage-cgroups=ignore"
@@ -62,21 +59,25 @@ def dump_argv(criu: Criu, pid: int, dump: Dump, more: Sequence[str]) -> list[str
         words.append("--track-mem")
     if dump.previous is not None:
         words += ["--prev-images-dir", os.path.relpath(dump.previous, dump.images)]
-    if dump.server is not None:
-        words += ["--address", ADDRESS, "--port", str(dump.server)]
-        words += ["--page-server"] if dump.ready is None else []
     if dump.ready is not None:
         words += ["--lazy-pages", "--status-fd", str(dump.ready)]
-    return [*criu.argv, "pre-dump" if dump.round else "dump", *words, *WHOLE, *more]
+    command = "pre-dump" if dump.round else "dump"
+    return [*criu.argv, command, *words, *server_options(dump), *WHOLE, *more]
+
+
+def server_options(dump: Dump) -> list[str]:
+    """Return the options by which CRIU uses the connection Dump.server. Container programs have none such."""
+    if dump.server is None:
+        return []
+    return [*(["--page-server"] if dump.ready is None else []), "--ps-socket", str(dump.server)]
 
 
 def runtime_options(dump: Dump) -> list[str]:
-    """Return the options of `runc checkpoint` or `crun checkpoint` for a dump."""
+    """Return the options of `runc checkpoint` or `crun checkpoint` for a dump. CRIU itself also needs
+    server_options()."""
     words = ["--pre-dump"] if dump.round else []
     if dump.previous is not None:
         words += ["--parent-path", os.path.relpath(dump.previous, dump.images)]
-    if dump.server is not None:
-        words += ["--page-server", f"{ADDRESS}:{dump.server}"]
     if dump.ready is not None:
         words += ["--lazy-pages", "--status-fd", str(dump.ready)]
     return words
@@ -249,12 +250,14 @@ def start_dump(
     images: Path,
     output: Path,
     why_stuck: Callable[[int], str],
+    server: int | None = None,
 ) -> RunningDump:
     """Start a dump of an instance, and return at once. The caller must end its process.
 
     argv: command line from Checkpoints.dump_command(), which writes to the directory `images`.
     output: file for the output of the process.
     why_stuck: from Checkpoints.watch_dump().
+    server: Dump.server.
     """
     process = host.start(
         bound_to_tool(tools, instance.label, argv),
@@ -262,6 +265,7 @@ def start_dump(
         stderr=output,
         env={processes.LABEL_VARIABLE: instance.label},
         cwd=Path("/"),
+        pass_fds=() if server is None else (server,),
     )
     return RunningDump(process, images, output, why_stuck)
 
@@ -287,14 +291,6 @@ def write_rounds(directory: Callable[[int], Path], write: Callable[[Dump], None]
     return previous, sizes
 
 
-def free_port() -> int:
-    """Return a free TCP port of the loopback interface."""
-    with socket.socket() as probe:
-        probe.bind((ADDRESS, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextmanager
 def background(
     host: Host,
@@ -303,6 +299,8 @@ def background(
     log: Path,
     what: str,
     why_stuck: Callable[[int], str] = lambda _: "",
+    *,
+    server: int,
 ) -> Iterator[Process]:
     """Run a CRIU command in the background until exit. Yields as soon as it reports that it is ready.
 
@@ -310,6 +308,7 @@ def background(
     log: file to which CRIU writes its log.
     what: beginning of the error message if it fails.
     why_stuck: returns why the command will never be ready, given its PID; '' if it may be.
+    server: descriptor of the connection to the CRIU at the other place, which the command inherits.
     Raises RunError if the command ends, or is not ready within SECONDS.
     """
     reader, writer = os.pipe()
@@ -322,7 +321,7 @@ def background(
                 stderr=said,
                 env={processes.LABEL_VARIABLE: label},
                 cwd=Path("/"),
-                pass_fds=(writer,),
+                pass_fds=(writer, server),
             )
         finally:
             os.close(writer)
@@ -345,40 +344,51 @@ def background(
 
 
 def serving_pages(
-    host: Host, tools: Tools, criu: Criu, label: str, images: Path, port: int
+    host: Host, tools: Tools, criu: Criu, label: str, images: Path, server: int
 ) -> AbstractContextManager[Process]:
     """Run CRIU's page server at the destination until exit. It receives the memory of one dump, and writes it
-    to files in a directory."""
-    where = ["--images-dir", str(images), "--address", ADDRESS, "--port", str(port)]
-    where += ["--log-file", PAGE_SERVER_LOG, "-v2"]
+    to files in a directory.
+
+    server: descriptor of the connection to the dump.
+    """
+    where = ["--images-dir", str(images), "--ps-socket", str(server), "--log-file", PAGE_SERVER_LOG, "-v2"]
 
     def argv(ready: int) -> list[str]:
         return bound_to_tool(tools, label, [*criu.argv, "page-server", *where, "--status-fd", str(ready)])
 
-    return background(host, label, argv, images / PAGE_SERVER_LOG, "no page server")
+    return background(host, label, argv, images / PAGE_SERVER_LOG, "no page server", server=server)
 
 
 def fetching_pages(
-    host: Host, tools: Tools, criu: Criu, label: str, images: Path, port: int
+    host: Host, tools: Tools, criu: Criu, label: str, images: Path, server: int
 ) -> AbstractContextManager[Process]:
     """Run `criu lazy-pages` at the destination until exit. It fetches memory pages from the source for
-    restored processes, and ends as soon as it has fetched all of them."""
-    where = ["--images-dir", str(images), "--page-server", "--address", ADDRESS, "--port", str(port)]
+    restored processes, and ends as soon as it has fetched all of them.
+
+    server: descriptor of the connection to the dump.
+    """
+    where = ["--images-dir", str(images), "--page-server", "--ps-socket", str(server)]
     where += ["--log-file", LAZY_LOG, "-v2"]
 
     def argv(ready: int) -> list[str]:
         return bound_to_tool(tools, label, [*criu.argv, "lazy-pages", *where, "--status-fd", str(ready)])
 
-    return background(host, label, argv, images / LAZY_LOG, "memory cannot be fetched")
+    return background(host, label, argv, images / LAZY_LOG, "memory cannot be fetched", server=server)
 
 
 def lazy_dump(
-    host: Host, tools: Tools, instance: Instance, argv: Callable[[int], Sequence[str]], images: Path
+    host: Host,
+    tools: Tools,
+    instance: Instance,
+    argv: Callable[[int], Sequence[str]],
+    images: Path,
+    server: int,
 ) -> AbstractContextManager[Process]:
     """Run a dump of an instance until exit that leaves the memory at the source. Yields when its files are
     complete; the dump ends when all memory has been fetched.
 
     argv: returns the command line from Checkpoints.dump_command(), given the descriptor Dump.ready.
+    server: Dump.server. If all copies of the other end are closed, the dump ends, and the source with it.
     """
     return background(
         host,
@@ -387,6 +397,7 @@ def lazy_dump(
         images / DUMP_LOG,
         "no checkpoint",
         partial(why_dump_is_stuck, instance.pid, images),
+        server=server,
     )
 
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..host import Host
+from ..host.connection import LOOPBACK
 from ..model.environments.image import HOST
 from ..model.study import Environment, Mpi
 from .contract import Unavailable
-from .criu import ADDRESS, FRESH
+from .criu import FRESH
 
 LEAST = (4,)
 """Oldest supported version. DMTCP 3.1.2 cannot start the mpirun of Open MPI 4.1."""
@@ -103,7 +104,7 @@ class Dmtcp:
 
 
 def _at(port: int) -> Sequence[str]:
-    return "--coord-host", ADDRESS, "--coord-port", str(port)
+    return "--coord-host", LOOPBACK, "--coord-port", str(port)
 
 
 def find_dmtcp(host: Host) -> Dmtcp | Unavailable:

@@ -34,9 +34,9 @@ class Dump:
     """The options of one dump: how an instance is written to files.
 
     images: an existing directory for the files.
-    server: TCP port on the loopback interface. Without `ready`, the port of a page server to which the dump
-        sends the memory; with `ready`, the port on which the dump itself serves the memory. None if the
-        memory is written to files.
+    server: descriptor of a TCP connection, which the dump must inherit. Without `ready` it leads to a page
+        server to which the dump sends the memory; with `ready`, to the program that fetches the memory from
+        the dump. None if the memory is written to files.
     ready: file descriptor on which a lazy dump reports that its files are complete. The memory stays at the
         source until the destination has fetched it. None if the dump is not lazy.
     previous: directory with the files of the previous pre-copy round; it has the same parent directory as
@@ -155,8 +155,7 @@ class HoldsConnections(Checkpoints, Protocol):
 
     def network_of_dump(self, request: InstanceRequest) -> tuple[str, ...]:
         """Return the command prefix that enters the network namespace in which CRIU dumps an instance; empty
-        if CRIU is in the machine's own, or enters it otherwise. A page server must run in the same namespace,
-        so that the dump can reach it."""
+        if CRIU is in the machine's own, or enters it otherwise."""
 
 
 class MoveBarrier:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from ..errors import RunError, UnavailableError
 from .base import Completed, Host, Launched, MissingValue, Process, text_of
+from .connection import LOOPBACK
 from .facts.topology import ranges
 from .outside import short_directory
 from .processes.running import await_true, running_program
@@ -20,7 +20,6 @@ from .processes.running import await_true, running_program
 CONNECT_SECONDS = 20.0
 """Seconds after which a machine that does not answer is unavailable."""
 READ_SECONDS = 60.0
-LOOPBACK = "127.0.0.1"
 LOST = 255
 """Exit status of ssh if the connection was lost or the command was killed."""
 GRACE = 5.0
@@ -82,19 +81,6 @@ class SshHost:
         Raises RunError if ssh refuses.
         """
         self._forward("-L", f"{path}:{address}:{port}")
-
-    def forward_to(self, port: int) -> int:
-        """Forward a free loopback port of this machine to loopback port `port` of the other machine.
-
-        Returns the port of this machine.
-
-        Raises RunError if ssh refuses.
-        """
-        with socket.socket() as probe:
-            probe.bind((LOOPBACK, 0))
-            here: int = probe.getsockname()[1]
-        self._forward("-L", f"{LOOPBACK}:{here}:{LOOPBACK}:{port}")
-        return here
 
     def forward_from(self, port: int) -> int:
         """Forward a free loopback port of the other machine to loopback port `port` of this machine.

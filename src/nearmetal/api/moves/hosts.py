@@ -8,6 +8,7 @@ import contextlib
 import os
 import shlex
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,11 +28,13 @@ from ...environments.external import (
 )
 from ...errors import NearmetalError, RunError
 from ...host import Host, Process, paced
+from ...host.connection import connected_sockets
 from ...host.processes.failure import TIMED_OUT, describe_failure
 from ...host.processes.held import await_ends, holding, signal_all
 from ...host.processes.labelled import tree
 from ...host.processes.running import NOTED
 from ...host.ssh import SshHost
+from .connection import DESCRIPTOR, relay, start_connected
 from .plans import ASK_SECONDS, REMOTE, SECONDS
 
 _DIES_WITH_TOOL = ("setpriv", "--pdeathsig", "KILL", "--")
@@ -79,6 +82,7 @@ class RemoteImages:
     kept: bool = False
     _sent: list[str] = field(default_factory=list)
     _programs: list[tuple[Process, Path]] = field(default_factory=list)
+    _ends: list[socket.socket] = field(default_factory=list)
 
     def send(self, images: Path, part: str = "") -> None:
         """Copy a directory of this machine into the one on the other machine, without the parts that were
@@ -123,27 +127,25 @@ class RemoteImages:
                 remedy="a longer --time-limit, or a higher --bandwidth" if late else "",
             )
 
-    def serve_pages(self, criu: Criu, log: Path) -> int:
-        """Start CRIU's page server on the other machine, and return a port of this machine that is forwarded
-        to it. Raises RunError."""
-        there = self.path / criu_of.PAGE_SERVER_LOG
-        self._start([*criu.argv, "page-server"], there, log, self.time_limit + _MARGIN)
-        find = ["sed", "-n", "s/.*Using \\([0-9]*\\) port.*/\\1/p", str(there)]
-        port = self.remote.run(find, timeout=ASK_SECONDS).stdout.strip()
-        if not port.isdigit():
-            raise RunError(f"the page server on {self.remote.name} does not report its port")
-        return self.remote.forward_to(int(port))
+    def serve_pages(self, criu: Criu, log: Path) -> socket.socket:
+        """Start CRIU's page server on the other machine, and return a connection to it, which clear() closes.
+        Raises RunError."""
+        there, limit = self.path / criu_of.PAGE_SERVER_LOG, self.time_limit + _MARGIN
+        return self._start([*criu.argv, "page-server"], there, log, limit)[1]
 
-    def fetch_pages(self, criu: Criu, port: int, log: Path) -> Process:
-        """Start the program of CRIU on the other machine that fetches memory from a port of this machine, and
-        return it. Raises RunError."""
-        back = self.remote.forward_from(port)
-        argv = [*criu.argv, "lazy-pages", "--page-server", "--port", str(back)]
-        return self._start(argv, self.path / criu_of.LAZY_LOG, log, _LONGEST)
+    def fetch_pages(self, criu: Criu, server: socket.socket, log: Path) -> Process:
+        """Start the program of CRIU on the other machine that fetches memory from a socket of this machine,
+        and return it. Raises RunError."""
+        argv = [*criu.argv, "lazy-pages", "--page-server"]
+        process, end = self._start(argv, self.path / criu_of.LAZY_LOG, log, _LONGEST)
+        relay(server, end)
+        return process
 
-    def _start(self, argv: Sequence[str], there: Path, log: Path, limit: float) -> Process:
-        """Start a program of CRIU on the other machine, and wait until it is ready. Raises RunError if it
-        ends before, or is not ready in time.
+    def _start(
+        self, argv: Sequence[str], there: Path, log: Path, limit: float
+    ) -> tuple[Process, socket.socket]:
+        """Start a program of CRIU on the other machine, and wait until it is ready. Returns it, and a
+        connection to it. Raises RunError if it ends before, or is not ready in time.
 
         there: path of its log on the other machine.
         log: file on this machine for its output.
@@ -152,10 +154,11 @@ class RemoteImages:
         note = there.with_suffix(".pid")
         # If the connection is lost, only timeout(1) ends the program.
         words = ["sh", "-c", NOTED, str(note), "timeout", "--kill-after=1", f"{limit:g}", *argv]
-        words += ["--images-dir", str(self.path), "--address", criu_of.ADDRESS]
-        words += ["--log-file", there.name, "-v3", "--status-fd", "1"]
-        process = self.remote.start(words, stdout=log, stderr=log)
+        words += ["--images-dir", str(self.path), "--ps-socket", str(DESCRIPTOR)]
+        words += ["--log-file", there.name, "-v2", "--status-fd", "1"]
+        process, connection = start_connected(self.remote, words, log)
         self._programs.append((process, note))
+        self._ends.append(connection)
         end = time.monotonic() + SECONDS
         while _READY not in log.read_bytes():
             if process.poll() is not None or time.monotonic() > end:
@@ -164,7 +167,7 @@ class RemoteImages:
                     f"on {self.remote.name}: {describe_failure('criu', process.poll() or 1, said)}"
                 )
             time.sleep(_LOOK_AGAIN)
-        return process
+        return process, connection
 
     def clear(self) -> str:
         """End the programs on the other machine, and remove the directory there unless it is kept.
@@ -173,6 +176,10 @@ class RemoteImages:
         """
         for process, _ in self._programs:
             process.kill()
+        for end in self._ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)  # ends the threads of relay()
+            end.close()
         if self.remote.connected():
             notes = [str(note) for _, note in self._programs]
             remove = "" if self.kept else '; rm -r -f "$0"'
@@ -234,22 +241,27 @@ def move_lazily(
 
     Returns its name there, and its downtime in seconds. Raises RunError, which says where the instance runs.
     """
-    port, label = criu_of.free_port(), f"nearmetal-check-{os.getpid()}-move"
+    label = f"nearmetal-check-{os.getpid()}-move"
     what, remote, first = external.what, there.remote, external.first(host)
+    near, far = connected_sockets()
 
     def argv(ready: int) -> list[str]:
-        dump = Dump(images=images, server=port, ready=ready)
+        dump = Dump(images=images, server=near.fileno(), ready=ready)
         return [*_DIES_WITH_TOOL, *external.dump_command(host, work, dump)]
 
-    with holding(first) as held, ExitStack() as stack:
+    # Our end stays open even if the connection to the other machine is lost. Otherwise CRIU would end the
+    # instance.
+    with near, far, holding(first) as held, ExitStack() as stack:
         begin, asked = time.monotonic(), False
         try:
-            dumping = criu_of.background(host, label, argv, images / criu_of.DUMP_LOG, "no checkpoint")
+            log = images / criu_of.DUMP_LOG
+            dumping = criu_of.background(host, label, argv, log, "no checkpoint", server=near.fileno())
             dump = stack.enter_context(dumping)
+            near.close()
             # If CRIU is killed, the processes that it holds are stopped, instead of running twice.
             signal_all(held, signal.SIGSTOP)
             there.send(images)
-            fetcher = there.fetch_pages(work.criu(remote), port, images / criu_of.LAZY_LOG)
+            fetcher = there.fetch_pages(work.criu(remote), far, images / criu_of.LAZY_LOG)
             write_handed_over(images, remote.name, there.path)
             asked = True
             now = external.restore_lazily(remote, work, there.path, saved)

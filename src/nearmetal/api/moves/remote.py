@@ -102,11 +102,11 @@ def _send(
         there.kept = True  # the memory is on the other machine only, from the end of the dump on
         try:
             with removed_if_failed(host, external, images):
-                port = there.serve_pages(work.criu(there.remote), images / PAGE_SERVER_LOG)
+                server = there.serve_pages(work.criu(there.remote), images / PAGE_SERVER_LOG)
                 write_handed_over(images, there.remote.name, there.path)  # it says where the memory is
                 frozen = time.monotonic()
                 ending = replace(work, before_end=there.sync_words())
-                write_images(external, host, ending, images, saved.method, server=port)
+                write_images(external, host, ending, images, saved.method, server=server.fileno())
                 sync_images(host, images)
         except WrittenError as e:
             raise written(e, images, there) from e

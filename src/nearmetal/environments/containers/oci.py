@@ -122,11 +122,11 @@ class OciBackend(ProgramBackend, criu_of.RestoresConnections):
         if (network := own_network_path(request)) is not None:
             network.unlink()
             network.symlink_to(f"/proc/{instance.pid}/ns/net")
-            if dump.server is None:
-                # CRIU looks for connections that a firewall tracks in every namespace but its own, which
-                # takes 20 ms of the standstill where the kernel tracks none.
-                criu = replace(criu, argv=("nsenter", f"--net=/proc/{instance.pid}/ns/net", "--", *criu.argv))
-        checkpoint = placed.checkpointing(criu, "checkpoint", dump.images, *criu_of.runtime_options(dump))
+            # CRIU looks for connections that a firewall tracks in every namespace but its own, which takes
+            # 20 ms of the standstill where the kernel tracks none.
+            criu = replace(criu, argv=("nsenter", f"--net=/proc/{instance.pid}/ns/net", "--", *criu.argv))
+        options, server = criu_of.runtime_options(dump), criu_of.server_options(dump)
+        checkpoint = placed.checkpointing(criu, "checkpoint", dump.images, *options, further=server)
         return [*placed.wrap(), *checkpoint, request.label]
 
     @contextmanager
@@ -243,10 +243,17 @@ class _Placed:
         return [backend.program, "--root", str(state), *backend.options(self.request), *words]
 
     def checkpointing(
-        self, criu: Criu, command: str, images: Path, *more: str, hold: Path | None = None
+        self,
+        criu: Criu,
+        command: str,
+        images: Path,
+        *more: str,
+        further: Sequence[str] = (),
+        hold: Path | None = None,
     ) -> list[str]:
         """Return the command line of checkpoint or restore, to which the container's name must be appended.
 
+        more, further: further options of the runtime, and of CRIU.
         hold: as in criu.script().
         """
         where = ["--image-path", str(images), "--work-path", str(images), "--file-locks"]
@@ -257,6 +264,7 @@ class _Placed:
             criu_of.bound_to_tool(self.tools, self.request.label, criu.argv),
             made(self.state / name) if by_path else images,
             name="criu" if by_path else name,
+            more=further,
             restores=images if command == "restore" else None,
             hold=hold,
         )

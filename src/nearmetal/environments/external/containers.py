@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -16,7 +16,7 @@ from ...host.pages import own_memory
 from ...host.processes.labelled import tree
 from ...host.processes.running import await_true
 from ...lifecycle import Costs, Method
-from ..criu import CONTAINER_COSTS, runtime_options
+from ..criu import CONTAINER_COSTS, runtime_options, server_options
 from ..moving import Dump
 from .contract import ASK_SECONDS, SECONDS, DestinationKind, Facts, Saved, Work
 from .disk import synced_before_end
@@ -113,7 +113,7 @@ class RuncContainer(_Container, DumpedByCriu):
 
     def dump_command(self, host: Host, work: Work, dump: Dump) -> list[str]:
         more = ["--leave-running"] if work.keep_running and not dump.round else []
-        words = self._words(host, work, "checkpoint", dump.images)
+        words = self._words(host, work, "checkpoint", dump.images, server_options(dump))
         return [*words, *runtime_options(dump), *more, self.container]
 
     def thaw(self, host: Host) -> None:
@@ -158,8 +158,10 @@ class RuncContainer(_Container, DumpedByCriu):
                 text=f"runc runs these commands of config.json on the machine: {', '.join(commands)}",
             )
 
-    def _words(self, host: Host, work: Work, action: str, images: Path) -> list[str]:
-        program = script_on(host, work, images)
+    def _words(
+        self, host: Host, work: Work, action: str, images: Path, more: Sequence[str] = ()
+    ) -> list[str]:
+        program = script_on(host, work, images, more)
         where = ["--image-path", str(images), "--work-path", str(images)]
         return [
             *("runc", "--criu", program, action, *where),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import ClassVar
@@ -92,7 +92,7 @@ def write_images(
     """Write an instance to files in an empty directory, and wait until it has ended, unless
     work.keep_running.
 
-    server: port of a page server that receives the memory; None if the memory is written to files.
+    server: Dump.server.
     Raises RunError if this fails; the message says whether the instance continues.
     Raises WrittenError if the files are complete, but the instance does not end.
     """
@@ -104,7 +104,8 @@ def write_images(
         try:
             with synced_before_end(dump.images, work.before_end) if ends else nullcontext() as variables:
                 argv = instance.dump_command(host, work, dump)
-                done = host.run(argv, timeout=limit, cwd=Path("/"), env=variables)
+                passed = () if dump.server is None else (dump.server,)
+                done = host.run(argv, timeout=limit, cwd=Path("/"), env=variables, pass_fds=passed)
         except BaseException:
             instance.thaw(host)
             raise
@@ -216,13 +217,16 @@ def fields_of(pid: int) -> list[str] | None:
     return None
 
 
-def script_on(host: Host, work: Work, images: Path) -> str:
+def script_on(host: Host, work: Work, images: Path, more: Sequence[str] = ()) -> str:
     """Return the path of a program that runs CRIU, for container programs, which accept only a path.
 
     This is CRIU itself if it needs no options, and otherwise a script that is written to `images`.
+    more: options of CRIU.
     """
     criu: Criu = work.criu(host)
-    return criu.argv[0] if len(criu.argv) == 1 else str(script(None, criu.argv, images))
+    if len(criu.argv) == 1 and not more:
+        return criu.argv[0]
+    return str(script(None, criu.argv, images, more=more))
 
 
 def free_name(name: str, taken: bool, remedy: str) -> HostCheck:

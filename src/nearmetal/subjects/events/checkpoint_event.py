@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -20,7 +21,6 @@ from ...environments import (
     Checkpoints,
     Criu,
     Dump,
-    HoldsConnections,
     Instance,
     InstanceRequest,
     Restore,
@@ -31,6 +31,7 @@ from ...environments.criu_connections import frozen_at
 from ...environments.criu_images import image_bytes, made, memory_sent, statistics_of
 from ...errors import RunError, TrialFailedError
 from ...host import Host, Process
+from ...host.connection import connected_sockets
 from ...host.processes.held import await_ends, await_reaped, holding, holding_mounts, signal_all
 from ...lifecycle import CopyRound, Method, Phase, PhaseTimes
 from ...model.change import replace
@@ -125,7 +126,7 @@ class _EventRun:
         self._before = ProgramProgress()
         self._sent = 0
         self._copied: list[CopyRound] = []
-        self._port: int | None = None
+        self._fetching_end: socket.socket | None = None
         self._dumping: criu_of.RunningDump | None = None
         self._lazy_dump: Process | None = None
         self._fetcher: Process | None = None
@@ -229,10 +230,9 @@ class _EventRun:
         images = made(e.images / "last")
         dump = Dump(images=images, previous=previous, tracked=previous is not None)
         if e.method is Method.CRIU_LAZY:
-            return dump.images, self._write_lazily(replace(dump, server=criu_of.free_port()))
+            return dump.images, self._write_lazily(dump)
         if e.method is Method.CRIU_PAGESERVER:
-            dump = replace(dump, server=criu_of.free_port())
-            self._connect_server(dump)
+            dump = replace(dump, server=self._connect_server(dump.images))
         with self._phase(Phase.FREEZE), self._phase(Phase.DUMP):
             self._left = time.monotonic()
             e.around.leave()
@@ -281,7 +281,7 @@ class _EventRun:
         argv = self._backend.dump_command(e.tools, e.criu, self._source, self._instance, dump)
         why_stuck = self._backend.watch_dump(self._instance, dump.images)
         started = criu_of.start_dump(
-            e.host, e.tools, self._instance, argv, dump.images, e.layers / "dump.err", why_stuck
+            e.host, e.tools, self._instance, argv, dump.images, e.layers / "dump.err", why_stuck, dump.server
         )
         self._here.callback(started.process.kill)
         return started
@@ -299,20 +299,20 @@ class _EventRun:
         self._copied += [CopyRound(left=size) for size in written]
         return previous
 
-    def _connect_server(self, dump: Dump) -> None:
-        e, there = self._event, self._event.there / dump.images.name
-        assert dump.server is not None
+    def _connect_server(self, images: Path) -> int:
+        """Start a page server for the dump to a directory. Return the descriptor of the dump's end of their
+        connection."""
+        e, there = self._event, self._event.there / images.name
         there.mkdir()
         with self._phase(Phase.CONNECT):
-            server = criu_of.serving_pages(
-                e.host, e.tools, self._beside_dump(), self._source.label, there, dump.server
-            )
-            self._there.enter_context(server)
-
-    def _beside_dump(self) -> Criu:
-        backend, criu = self._backend, self._event.criu
-        words = backend.network_of_dump(self._source) if isinstance(backend, HoldsConnections) else ()
-        return replace(criu, argv=(*words, *criu.argv))
+            near, far = connected_sockets()
+            self._here.enter_context(near)
+            with far:
+                server = criu_of.serving_pages(
+                    e.host, e.tools, e.criu, self._source.label, there, far.fileno()
+                )
+                self._there.enter_context(server)
+        return near.fileno()
 
     def _write_lazily(self, dump: Dump) -> float:
         """Write everything except the memory, which stays with the stopped processes of the source.
@@ -320,17 +320,20 @@ class _EventRun:
         Return the time of the program's last step, since CRIU does not report when it stopped the processes.
         """
         e = self._event
-        self._port = dump.server
+        near, far = connected_sockets()
+        # Kept open even if the program that fetches the memory ends: else the dump would end the source.
+        self._fetching_end = self._there.enter_context(far)
 
         def argv(ready: int) -> list[str]:
-            now = replace(dump, ready=ready)
+            now = replace(dump, ready=ready, server=near.fileno())
             return self._backend.dump_command(e.tools, e.criu, self._source, self._instance, now)
 
         with self._phase(Phase.DUMP):
             self._left = time.monotonic()
             e.around.leave()
-            lazy = criu_of.lazy_dump(e.host, e.tools, self._instance, argv, dump.images)
-            self._lazy_dump = self._here.enter_context(lazy)
+            with near:
+                lazy = criu_of.lazy_dump(e.host, e.tools, self._instance, argv, dump.images, near.fileno())
+                self._lazy_dump = self._here.enter_context(lazy)
             # If CRIU is killed, the processes that it holds are stopped, instead of running beside those
             # that were restored.
             signal_all(self._held, signal.SIGSTOP)
@@ -339,11 +342,11 @@ class _EventRun:
 
     def _connect_fetcher(self, target: InstanceRequest) -> Process:
         e = self._event
-        assert self._port is not None
+        assert self._fetching_end is not None
         with self._phase(Phase.CONNECT):
             there = e.there / "last"
             fetching = criu_of.fetching_pages(
-                e.host, e.tools, self._beside_dump(), target.label, there, self._port
+                e.host, e.tools, e.criu, target.label, there, self._fetching_end.fileno()
             )
             return self._there.enter_context(fetching)
 
