@@ -3,8 +3,9 @@
  *
  * A line of the map is HOST PID USER CPUS LABEL INIT [CGROUP]..., separated by single spaces; "-" stands for
  * none. USER is "user" if the instance is entered through its user namespace, CPUS a list such as 0,2, and
- * INIT "init" if the first process of the instance starts commands. If a container program enters the
- * instance, the line is HOST = WORD..., the words of the program's command line with "%20" for a space and
+ * INIT the name of the socket by which the first process of the instance starts commands. If a container
+ * program enters the instance, the line is HOST = WORD..., the words of the program's command line with "%20"
+ * for a space and
  * "%25" for a percent sign.
  *
  * nm-box by-rank MAP TASKS COMMAND...: does the same for a rank that mpirun has started on its own host. The
@@ -36,9 +37,7 @@ static struct entry parse_line(char *rest, const char *map) {
     entry.cpus = strcmp(cpus, "-") == 0 ? NULL : cpus;
     entry.label = next(&rest, map);
     const char *init = next(&rest, map);
-    if (strcmp(init, "init") != 0 && strcmp(init, "-") != 0)
-        refuse("sixth word is neither init nor -", map);
-    entry.by_init = strcmp(init, "init") == 0;
+    entry.init = strcmp(init, "-") == 0 ? NULL : init;
     while (rest != NULL)
         append(&entry.cgroups, next(&rest, map), map);
     return entry;

@@ -42,12 +42,12 @@ static void forward(int sign) {
 /* The descriptors of a request, in the order of struct nm_request. */
 struct sent {
     struct nm_request request;
-    int fds[NM_DESCRIPTORS + 3];
+    int fds[NM_DESCRIPTORS + 2];
     int count;
 };
 
 static void add(struct sent *sent, int fd) {
-    if (sent->count == NM_DESCRIPTORS + 3)
+    if (sent->count == NM_DESCRIPTORS + 2)
         refuse("too many open descriptors", "request");
     sent->fds[sent->count++] = fd;
 }
@@ -166,20 +166,32 @@ static int written(struct nm_command *command, const char *directory, char *cons
     return fd;
 }
 
-static void send_to(const char *label, struct sent *sent) {
+/* Connect to the first process of an instance. Another user may have taken its name since it ended. */
+static int connect_to_init(const char *init) {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
-    int length = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "%s%s", NM_REQUEST_NAME, label);
+    int length = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "%s%s", NM_REQUEST_NAME, init);
     if (length < 0 || (size_t)length >= sizeof name.sun_path - 1)
-        refuse("label too long", label);
+        refuse("name too long", init);
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+    struct ucred who;
+    socklen_t who_size = sizeof who;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), yes = 1;
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&name, size) != 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &who_size) != 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0)
+        die("ask the first process of the instance", init);
+    if (who.uid != geteuid())
+        refuse("another user has taken the name of the first process", init);
+    return fd;
+}
+
+static void send_request(int fd, struct sent *sent) {
     union {
         char bytes[CMSG_SPACE(sizeof sent->fds)];
         struct cmsghdr aligned;
     } control;
     struct iovec part = {&sent->request, sizeof sent->request};
-    struct msghdr message = {.msg_name = &name,
-                             .msg_namelen =
-                                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length),
-                             .msg_iov = &part,
+    struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
                              .msg_controllen = CMSG_SPACE((size_t)sent->count * sizeof *sent->fds)};
@@ -189,9 +201,8 @@ static void send_to(const char *label, struct sent *sent) {
     rights->cmsg_type = SCM_RIGHTS;
     rights->cmsg_len = CMSG_LEN((size_t)sent->count * sizeof *sent->fds);
     memcpy(CMSG_DATA(rights), sent->fds, (size_t)sent->count * sizeof *sent->fds);
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || sendmsg(fd, &message, MSG_NOSIGNAL) != (ssize_t)sizeof sent->request || close(fd) != 0)
-        die("ask the first process of the instance", label);
+    if (sendmsg(fd, &message, MSG_NOSIGNAL) != (ssize_t)sizeof sent->request)
+        die("send", "request");
 }
 
 /* Receive the next reply, and the PID of its sender. Return false if the socket is closed. */
@@ -238,25 +249,22 @@ void ask_init(const struct entry *entry, const char *directory, char *const argv
     add_cgroups(&sent, &entry->cgroups);
     if (!entry->detached) /* a detached command gets the streams of the first process */
         add_kept(&sent, &command);
-    int ends[2], file = written(&command, directory, argv), yes = 1;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||
-        setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0)
-        die("socketpair", "reply");
-    memmove(sent.fds + 2, sent.fds, (size_t)sent.count * sizeof *sent.fds);
-    sent.fds[0] = ends[1];
-    sent.fds[1] = file;
-    sent.count += 2;
+    int file = written(&command, directory, argv);
+    memmove(sent.fds + 1, sent.fds, (size_t)sent.count * sizeof *sent.fds);
+    sent.fds[0] = file;
+    sent.count++;
     if (entry->pid != 0)
         join_its_network(entry);
     handle_signals(forward, SIG_BLOCK); /* until command_pid is known, else one that comes early is lost */
-    send_to(entry->label, &sent);
-    if (close(ends[1]) != 0 || close(file) != 0)
+    int init = connect_to_init(entry->init);
+    send_request(init, &sent);
+    if (close(file) != 0)
         die("close", "request");
     for (int i = 0; i < (int)sent.request.kept; i++) /* the command's alone: who reads from it sees its end */
         close(command.kept[i] == STDERR_FILENO ? -1 : command.kept[i]);
     struct nm_reply reply;
     pid_t sender = 0;
-    while (receive(ends[0], &reply, &sender)) {
+    while (receive(init, &reply, &sender)) {
         if (reply.step == NM_ENDED)
             end_with(reply.value);
         if (reply.step != NM_BORN)

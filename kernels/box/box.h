@@ -119,17 +119,17 @@ struct entry {
     const char *only;
     bool signal_grandchildren;
     bool copy;     /* whether to execute_copy() */
-    bool by_init;  /* whether the first process of the instance starts the command: see ask_init() */
-    bool detached; /* with by_init: whether to end without waiting for the command */
+    bool detached; /* with init: whether to end without waiting for the command */
     pid_t pid;
     bool user_namespace;
     const char *cpus;
     const char *label;
+    const char *init; /* name of the socket of the first process, which then starts the command; or NULL */
     const char *directory;
     struct list cgroups;
 };
 _Noreturn void enter(const struct entry *entry, char *const argv[]);
-/* Let the first process of the instance with the label entry->label run argv, and end like the command or, if
+/* Let the first process of an instance run argv, and end like the command or, if
  * detached, as soon as the command runs. directory: working directory of the command; / if it does not exist.
  */
 _Noreturn void ask_init(const struct entry *entry, const char *directory, char *const argv[]);

@@ -171,7 +171,7 @@ _Noreturn void answer(const struct entry *entry, char *const argv[]) {
             die("sigprocmask", "SIGCHLD");
         die_with_parent();
         char here[PATH_MAX];
-        if (entry->by_init)
+        if (entry->init != NULL)
             ask_init(entry, getcwd(here, sizeof here) != NULL ? here : "/", argv);
         execute(argv);
     }

@@ -144,14 +144,14 @@ void enter(const struct entry *entry, char *const argv[]) {
     char before[PATH_MAX] = "/";
     if (entry->directory == NULL && getcwd(before, sizeof before) == NULL)
         before[0] = '/', before[1] = '\0'; /* the directory was removed */
-    int unified = entry->by_init ? -1 : join_cgroups(&entry->cgroups);
+    int unified = entry->init != NULL ? -1 : join_cgroups(&entry->cgroups);
     if (entry->cpus != NULL)
         pin(entry->cpus);
     if (entry->call != NULL)
         answer(entry, argv);
     if (entry->label != NULL && setenv("NEARMETAL_RUN", entry->label, 1) != 0)
         die("setenv", "NEARMETAL_RUN");
-    if (entry->by_init)
+    if (entry->init != NULL)
         ask_init(entry, entry->directory != NULL ? entry->directory : before, argv);
     if (entry->pid != 0)
         join_namespaces(entry);
@@ -187,7 +187,7 @@ int enter_main(int argc, char **argv) {
                                             {"call", required_argument, NULL, 'C'},
                                             {"signal-grandchildren", no_argument, NULL, 'G'},
                                             {"copy", no_argument, NULL, 'M'},
-                                            {"by-init", no_argument, NULL, 'I'},
+                                            {"by-init", required_argument, NULL, 'I'},
                                             {"detached", no_argument, NULL, 'T'},
                                             {NULL, 0, NULL, 0}};
     struct entry entry = {.pid = -1};
@@ -218,7 +218,7 @@ int enter_main(int argc, char **argv) {
             entry.copy = true;
             break;
         case 'I':
-            entry.by_init = true;
+            entry.init = optarg;
             break;
         case 'T':
             entry.detached = true;
@@ -240,7 +240,7 @@ int enter_main(int argc, char **argv) {
     }
     if (entry.pid < 0 || optind >= argc)
         refuse("enter needs --pid and -- argv", "enter");
-    if ((entry.by_init && entry.label == NULL) || (entry.detached && !entry.by_init))
-        refuse("--by-init needs --label, --detached needs --by-init", "enter");
+    if (entry.detached && entry.init == NULL)
+        refuse("--detached needs --by-init", "enter");
     enter(&entry, argv + optind);
 }

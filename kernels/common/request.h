@@ -1,12 +1,14 @@
-/* Requests of nm-box to nm-init, the first process of an instance, to start a command. A request is one
- * datagram to nm-init's socket. The socket has an abstract name, so it needs no file, and every process in
- * the network namespace of the instance can reach it. */
+/* Requests of nm-box to nm-init, the first process of an instance, to start a command. A request is the only
+ * message of a connection to nm-init's socket; the answers come back by it. The socket has an abstract name,
+ * so it needs no file, and every process in the network namespace of the instance can reach it. Both sides
+ * therefore check that the other one is a process of the same user. */
 #ifndef NM_REQUEST_H
 #define NM_REQUEST_H
 
 #include <stdint.h>
 
-/* The socket's name is a zero byte, this text, and the label of the instance. */
+/* The socket's name is a zero byte, this text, and a text that other users cannot predict: they could else
+ * take the name first. */
 #define NM_REQUEST_NAME "nm-init/"
 
 enum {
@@ -15,11 +17,11 @@ enum {
     NM_CPU_BYTES = 1024  /* size of a CPU mask: 8192 CPUs */
 };
 
-/* The datagram. These descriptors are passed with it, in this order: the reply socket; the file with struct
- * nm_command; the directory of the version 2 cgroup, if `unified`; `groups` files of other cgroups, to which
- * the command writes "0" to join them; `kept` descriptors that the command gets. */
+/* The message. These descriptors are passed with it, in this order: the file with struct nm_command; the
+ * directory of the version 2 cgroup, if `unified`; `groups` files of other cgroups, to which the command
+ * writes "0" to join them; `kept` descriptors that the command gets. */
 struct nm_request {
-    /* The command has the standard streams of the first process, and outlives the reply socket. */
+    /* The command has the standard streams of the first process, and outlives the connection. */
     uint32_t detached;
     uint32_t unified;
     uint32_t groups;

@@ -90,12 +90,12 @@ static int init(int argc, char **argv) {
     if (direct(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0) != 0)
         return EXIT_INIT;
     bool once = argc == 3 && same(argv[1], "--once-fifo");
-    bool stays = argc == 5 && same(argv[3], "--label") && !same(argv[1], "--once-fifo");
+    bool stays = argc == 5 && same(argv[3], "--socket") && !same(argv[1], "--once-fifo");
     int fd = once || stays ? descriptor(argv[1], argv[2]) : -1;
     if (fd < 0) {
         static const char usage[] =
-            "usage: nm-init --first-fd N --label LABEL | --first-fifo PATH --label LABEL |"
-            " --lone-fifo PATH --label LABEL | --once-fifo PATH\n";
+            "usage: nm-init --first-fd N --socket NAME | --first-fifo PATH --socket NAME |"
+            " --lone-fifo PATH --socket NAME | --once-fifo PATH\n";
         direct(SYS_write, 2, (long)usage, sizeof usage - 1, 0); /* an error here is ignored */
         return EXIT_INIT;
     }
@@ -131,8 +131,9 @@ static int init(int argc, char **argv) {
         int status;
         for (long child; (child = direct(SYS_wait4, -1, (long)&status, WNOHANG, 0)) > 0;)
             commands_ended((int)child, status);
+        commands_serve();
         if (ready[1])
-            commands_start(listener);
+            commands_accept(listener);
     }
 }
 

@@ -15,11 +15,11 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-enum { CALLERS = 1024, HIGH = 200, NO_COMMAND = 127, NOT_DONE = 111 };
+enum { CALLERS = 1024, QUEUE = 128, HIGH = 200, NO_COMMAND = 127, NOT_DONE = 111 };
 
-/* The reply sockets of commands whose callers wait for them; three places more for commands_wait(). */
+/* The connections to callers that wait for their commands; three places more for commands_wait(). */
 static struct pollfd callers[CALLERS + 3];
-static int pids[CALLERS];
+static int pids[CALLERS]; /* 0 until the request has arrived */
 static int waiting;
 
 static void close_fd(int fd) {
@@ -31,21 +31,22 @@ static long reply(int fd, enum nm_step step, long value) {
     return direct6(SYS_sendto, fd, (long)&message, sizeof message, MSG_NOSIGNAL, 0, 0);
 }
 
-int commands_listen(const char *label) {
+int commands_listen(const char *own) {
     struct sockaddr_un name;
     size_t length = 0;
     name.sun_family = AF_UNIX;
     name.sun_path[length++] = '\0';
     for (const char *at = NM_REQUEST_NAME; *at != '\0'; at++)
         name.sun_path[length++] = *at;
-    for (; *label != '\0'; label++) {
+    for (; *own != '\0'; own++) {
         if (length == sizeof name.sun_path)
             return -1;
-        name.sun_path[length++] = *label;
+        name.sun_path[length++] = *own;
     }
-    int one = 1, fd = (int)direct(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, 0);
-    if (fd < 0 || direct6(SYS_setsockopt, fd, SOL_SOCKET, SO_PASSCRED, (long)&one, sizeof one, 0) != 0 ||
-        direct(SYS_bind, fd, (long)&name, (long)(offsetof(struct sockaddr_un, sun_path) + length), 0) != 0)
+    int fd = (int)direct(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, 0);
+    if (fd < 0 ||
+        direct(SYS_bind, fd, (long)&name, (long)(offsetof(struct sockaddr_un, sun_path) + length), 0) != 0 ||
+        direct(SYS_listen, fd, QUEUE, 0, 0) != 0)
         return -1;
     return fd;
 }
@@ -58,27 +59,23 @@ bool commands_wait(const int *descriptors, int count, bool *ready) {
         return false;
     for (int i = 0; i < count; i++)
         ready[i] = found > 0 && callers[waiting + i].revents != 0;
-    for (int i = 0; found > 0 && i < waiting; i++)
-        if ((callers[i].revents & (POLLHUP | POLLERR)) != 0) {
-            /* The PID cannot belong to another process, since the child has not been reaped yet. */
-            direct(SYS_kill, pids[i], SIGKILL, 0, 0);
-            close_fd(callers[i].fd);
-            callers[i].fd = -1; /* ignored by poll */
-            callers[i].revents = 0;
-        }
     return true;
+}
+
+static void forget(int i) {
+    if (callers[i].fd >= 0)
+        close_fd(callers[i].fd);
+    waiting--;
+    callers[i] = callers[waiting];
+    pids[i] = pids[waiting];
 }
 
 void commands_ended(int pid, int status) {
     for (int i = 0; i < waiting; i++)
         if (pids[i] == pid) {
-            if (callers[i].fd >= 0) {
+            if (callers[i].fd >= 0)
                 reply(callers[i].fd, NM_ENDED, status);
-                close_fd(callers[i].fd);
-            }
-            waiting--;
-            callers[i] = callers[waiting];
-            pids[i] = pids[waiting];
+            forget(i);
             return;
         }
 }
@@ -230,67 +227,91 @@ static long fork_into(int unified) {
     return child;
 }
 
-/* Take the descriptors of a message. Return whether the message came from a process of this user. */
-static bool take(const struct msghdr *message, int *fds, int *count) {
-    bool ours = false;
-    *count = 0;
+/* Take the descriptors of a message, of which there are at most `most`. Return their number. */
+static int take(const struct msghdr *message, int *fds, int most) {
+    int count = 0;
     for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part != NULL;
          part = (size_t)part->cmsg_len < sizeof *part ||
                         (char *)part + CMSG_ALIGN(part->cmsg_len) + sizeof *part >
                             (char *)message->msg_control + message->msg_controllen
                     ? NULL
                     : (struct cmsghdr *)((char *)part + CMSG_ALIGN(part->cmsg_len))) {
-        if (part->cmsg_level != SOL_SOCKET)
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
             continue;
-        if (part->cmsg_type == SCM_CREDENTIALS) {
-            const struct ucred *who = (const struct ucred *)(const void *)CMSG_DATA(part);
-            ours = (long)who->uid == direct(SYS_geteuid, 0, 0, 0, 0);
-        } else if (part->cmsg_type == SCM_RIGHTS) {
-            const int *given = (const int *)(const void *)CMSG_DATA(part);
-            int many = (int)((part->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-            for (int i = 0; i < many; i++) {
-                if (*count < NM_DESCRIPTORS + 3)
-                    fds[(*count)++] = given[i];
-                else
-                    close_fd(given[i]);
-            }
+        const int *given = (const int *)(const void *)CMSG_DATA(part);
+        int many = (int)((part->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+        for (int i = 0; i < many; i++) {
+            if (count < most)
+                fds[count++] = given[i];
+            else
+                close_fd(given[i]);
         }
     }
-    return ours;
+    return count;
 }
 
-void commands_start(int listener) {
+void commands_accept(int listener) {
+    int fd = (int)direct(SYS_accept4, listener, 0, 0, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0)
+        return;
+    struct ucred who;
+    socklen_t size = sizeof who;
+    bool ours = direct6(SYS_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, (long)&who, (long)&size, 0) == 0 &&
+                (long)who.uid == direct(SYS_geteuid, 0, 0, 0, 0);
+    if (ours && waiting < CALLERS) {
+        callers[waiting] = (struct pollfd){.fd = fd, .events = POLLIN};
+        pids[waiting++] = 0;
+        return;
+    }
+    if (ours)
+        reply(fd, NM_FORK, EAGAIN);
+    close_fd(fd);
+}
+
+/* Receive the request of a connection, and start its command. */
+static void start(int caller) {
     static union {
-        char bytes[CMSG_SPACE((NM_DESCRIPTORS + 3) * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
+        char bytes[CMSG_SPACE((NM_DESCRIPTORS + 2) * sizeof(int))];
         struct cmsghdr aligned;
     } control;
-    int fds[NM_DESCRIPTORS + 3], count;
+    int fds[NM_DESCRIPTORS + 3] = {callers[caller].fd};
     struct nm_request request;
     struct iovec part = {&request, sizeof request};
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = control.bytes,
                              .msg_controllen = sizeof control.bytes};
-    long size = direct(SYS_recvmsg, listener, (long)&message, MSG_CMSG_CLOEXEC, 0);
-    if (size < 0)
-        return;
-    bool good = take(&message, fds, &count) && size == (long)sizeof request &&
-                (uint64_t)count == 2 + (uint64_t)(request.unified != 0) + request.groups + request.kept;
-    if (good && (request.detached == 0 && waiting == CALLERS)) {
-        reply(fds[0], NM_FORK, EAGAIN);
-    } else if (good) {
+    long size = direct(SYS_recvmsg, fds[0], (long)&message, MSG_CMSG_CLOEXEC, 0);
+    int count = size < 0 ? 0 : take(&message, fds + 1, NM_DESCRIPTORS + 2);
+    bool kept = false;
+    if (size == (long)sizeof request &&
+        (uint64_t)count == 1 + (uint64_t)(request.unified != 0) + request.groups + request.kept) {
         long child = fork_into(request.unified != 0 ? fds[2] : -1);
         if (child == 0)
             become(&request, fds);
-        if (child < 0) {
+        if (child < 0)
             reply(fds[0], NM_FORK, -child);
-        } else if (request.detached == 0) {
-            callers[waiting] = (struct pollfd){.fd = fds[0], .events = 0};
-            pids[waiting++] = (int)child;
-            fds[0] = -1;
+        kept = child > 0 && request.detached == 0;
+        pids[caller] = (int)child;
+        callers[caller].events = 0;
+    }
+    for (int i = 1; i <= count; i++)
+        close_fd(fds[i]);
+    if (!kept)
+        forget(caller);
+}
+
+void commands_serve(void) {
+    for (int i = waiting - 1; i >= 0; i--) { /* backwards, since forget() moves the last one */
+        short found = callers[i].revents;
+        callers[i].revents = 0;
+        if (found != 0 && pids[i] == 0) {
+            start(i);
+        } else if ((found & (POLLHUP | POLLERR)) != 0) {
+            /* The PID cannot belong to another process, since the child has not been reaped yet. */
+            direct(SYS_kill, pids[i], SIGKILL, 0, 0);
+            close_fd(callers[i].fd);
+            callers[i].fd = -1; /* ignored by poll */
         }
     }
-    for (int i = 0; i < count; i++)
-        if (fds[i] >= 0)
-            close_fd(fds[i]);
 }

@@ -4,13 +4,15 @@
 
 #include <stdbool.h>
 
-/* Open the socket for requests of an instance. Return -1 on an error. */
-int commands_listen(const char *label);
-/* Wait until one of `count` descriptors (at most 3) is ready; ready[i] is set for each that is. A command
- * whose caller has closed the reply socket is killed. Return false on an error. */
+/* Open the socket for requests, which has a name of request.h. Return -1 on an error. */
+int commands_listen(const char *name);
+/* Wait until one of `count` descriptors (at most 3) or a connection is ready; ready[i] is set for each
+ * descriptor that is. Return false on an error. */
 bool commands_wait(const int *descriptors, int count, bool *ready);
-/* Receive the next request, and start its command. */
-void commands_start(int listener);
+/* Accept the next connection, unless it belongs to another user. */
+void commands_accept(int listener);
+/* Start the commands whose requests have arrived, and kill those whose callers have closed the connection. */
+void commands_serve(void);
 /* Report the wait status of a reaped child to its caller, if the child is a command. */
 void commands_ended(int pid, int status);
 

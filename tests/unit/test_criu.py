@@ -338,8 +338,8 @@ def test_what_is_refused_has_a_remedy() -> None:
 
 
 def test_a_command_without_a_caller() -> None:
-    enter = ("nm-box", "enter", "--by-init", "--cpus", "1", "--")
+    enter = ("nm-box", "enter", "--by-init", "name", "--cpus", "1", "--")
     instance = ProgramInstance(label="l", hostname="h", pid=1, phases={}, cgroups={}, enter=enter)
     assert Native().command_alone(instance, ["true"]) == [
-        *("nm-box", "enter", "--by-init", "--detached", "--cpus", "1", "--", "true")
+        *("nm-box", "enter", "--by-init", "name", "--detached", "--cpus", "1", "--", "true")
     ]

@@ -12,7 +12,7 @@ import pytest
 from nearmetal import plugins
 from nearmetal.environments import InstanceRequest, Tools, registry
 from nearmetal.environments.containers.namespaces import start_argv
-from nearmetal.environments.instance import make_instance, require_host_image
+from nearmetal.environments.instance import init_name, make_instance, require_host_image
 from nearmetal.environments.native import Native
 from nearmetal.environments.probe import remedy
 from nearmetal.errors import UnavailableError
@@ -55,7 +55,7 @@ def test_start_tokens_rootful(tmp_path: Path, tools: Tools) -> None:
         *("--netns", SEAT.netns, "--cgroup", "/g/cpu", "--cgroup", "/g/memory"),
         *("--bind-read-only", str(tmp_path), "--bind", "/data", "--cpus", "0,1"),
         *("--report-fd", "3", "--", f"{tmp_path}/nm-init", "--first-fd", "3"),
-        *("--label", "nearmetal-x-0a"),
+        *("--socket", init_name("nearmetal-x-0a")),
     ]
 
 
@@ -96,19 +96,21 @@ def test_tokens_and_agent_line_of_a_boxed_instance(tmp_path: Path, tools: Tools)
     box = make_instance(tools, asked, pid=42, namespaces_of=42, groups=groups, phases={})
     assert box.command(["a", "b c"]) == [
         *(f"{tmp_path}/nm-box", "enter", "--pid", "42", "--label", "nearmetal-x-0a", "--by-init"),
-        "--user-namespace",
+        *(init_name("nearmetal-x-0a"), "--user-namespace"),
         *("--cpus", "0,1", "--cgroup", "/g/cpu,cpuacct/x", "--cgroup", "/g/memory/x", "--", "a", "b c"),
     ]
-    assert box.agent_line == "nm0a 42 user 0,1 nearmetal-x-0a init /g/cpu,cpuacct/x /g/memory/x"
+    init = init_name("nearmetal-x-0a")
+    assert box.agent_line == f"nm0a 42 user 0,1 nearmetal-x-0a {init} /g/cpu,cpuacct/x /g/memory/x"
 
 
 def test_tokens_and_agent_line_of_a_native_instance(tmp_path: Path, tools: Tools) -> None:
     asked = request(tmp_path, cpus=(), user_namespace="/proc/7/ns/user")
     native = make_instance(tools, asked, pid=42, namespaces_of=0, groups={}, phases={})
     assert native.command(["true"]) == [
-        *(f"{tmp_path}/nm-box", "enter", "--pid", "0", "--label", "nearmetal-x-0a", "--by-init", "--", "true")
+        *(f"{tmp_path}/nm-box", "enter", "--pid", "0", "--label", "nearmetal-x-0a", "--by-init"),
+        *(init_name("nearmetal-x-0a"), "--", "true"),
     ]
-    assert native.agent_line == "nm0a 0 - - nearmetal-x-0a init"
+    assert native.agent_line == f"nm0a 0 - - nearmetal-x-0a {init_name('nearmetal-x-0a')}"
 
 
 def test_other_images_than_the_hosts_are_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nearmetal.environments import InstanceRequest, Seat, Tools
+from nearmetal.environments.instance import init_name
 from nearmetal.environments.native import native_argv
 from nearmetal.errors import UsageError
 from nearmetal.model.environments.network import NetworkSettings
@@ -171,7 +172,8 @@ def test_a_bare_node_gets_a_name_and_a_network_and_nothing_else() -> None:
         binds=(),
         scratch=Path("/s"),
     )
-    assert native_argv(TOOLS, plain) == [*("/opt/nm/nm-init", "--first-fd", "3", "--label", "nearmetal-1-0")]
+    init = ("/opt/nm/nm-init", "--first-fd", "3", "--socket", init_name("nearmetal-1-0"))
+    assert native_argv(TOOLS, plain) == [*init]
     seat = Seat(netns="/run/netns/n1", address="10.99.0.2", interface="br0", port="")
     argv = native_argv(TOOLS, replace(plain, seat=seat, user_namespace="/proc/7/ns/user"))
     assert argv[:3] == ["/opt/nm/nm-box", "start", "--bare"]

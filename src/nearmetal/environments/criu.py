@@ -416,7 +416,7 @@ class RestoresByCriu:
     def command_alone(self, instance: Instance, argv: Sequence[str]) -> list[str]:
         """See moving.Checkpoints."""
         words = instance.command(argv)
-        words.insert(words.index("--by-init") + 1, "--detached")
+        words.insert(words.index("--by-init") + 2, "--detached")
         return words
 
     def watch_dump(self, instance: Instance, images: Path) -> Callable[[int], str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import os
+import secrets
 import signal
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -33,6 +35,9 @@ BOX_REPORTS = frozenset({"pid", "spawn", "namespaces", "root", "first"})
 (CLOCK_MONOTONIC, ns)."""
 
 
+_SECRET = secrets.token_bytes(16)
+
+
 @dataclass(frozen=True, kw_only=True)
 class BoxInstance:
     """An instance in which commands are run by `nm-box enter`; see contract.Instance.
@@ -50,6 +55,15 @@ class BoxInstance:
 
     def command(self, argv: Sequence[str]) -> list[str]:
         return [*self.enter, "--", *argv]
+
+
+def init_name(label: str) -> str:
+    """Return the name of the socket at which nm-init takes commands in an instance with a label.
+
+    Other users of the machine see the labels of a run. They could take a name that they can predict.
+    """
+    key = hmac.new(_SECRET, label.encode(), "sha256").hexdigest()
+    return f"{label}/{key[:16]}"
 
 
 def make_instance(
@@ -76,14 +90,14 @@ def make_instance(
     directories = [str(d) for d in cgroups.unique(groups)]
     enter = [tools / "nm-box", "enter", "--pid", str(namespaces_of), "--label", request.label]
     if by_init:
-        enter.append("--by-init")
+        enter += ["--by-init", init_name(request.label)]
     if user:
         enter.append("--user-namespace")
     if cpus:
         enter += ["--cpus", cpus]
     for directory in directories:
         enter += ["--cgroup", directory]
-    init = "init" if by_init else "-"
+    init = init_name(request.label) if by_init else "-"
     words = [hostname, str(namespaces_of), "user" if user else "-", cpus or "-", request.label, init]
     return BoxInstance(
         label=request.label,
@@ -326,7 +340,7 @@ def box_argv(
         argv += ["--bind", str(bind)]
     if request.cpus:
         argv += ["--cpus", ",".join(map(str, request.cpus))]
-    init = [str(own / "nm-init"), "--first-fd", str(report_fd), "--label", request.label]
+    init = [str(own / "nm-init"), "--first-fd", str(report_fd), "--socket", init_name(request.label)]
     return [*argv, "--report-fd", str(report_fd), "--", *init]
 
 

@@ -31,6 +31,7 @@ from .instance import (
     BoxInstance,
     await_end,
     control_groups,
+    init_name,
     make_instance,
     occupied,
     seconds,
@@ -112,7 +113,7 @@ def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
     If the request has a layer, the instance may be checkpointed. The process then gets a parent that reaps
     its killed children at once: CRIU can restore a process only if its PID is free.
     """
-    init = [tools / "nm-init", "--first-fd", str(REPORT_FD), "--label", request.label]
+    init = [tools / "nm-init", "--first-fd", str(REPORT_FD), "--socket", init_name(request.label)]
     if request.layer is not None:
         return [*restorer(tools, replace(request, cpus=()), {}), *criu_of.network_of_seat(request), *init]
     if request.seat is None:

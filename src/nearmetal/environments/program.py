@@ -23,7 +23,7 @@ from ..host.processes.running import running_program
 from ..host.replies import FirstInstruction, read_reply
 from ..host.untrusted import LIMIT, UntrustedDirectory
 from .contract import InstanceRequest, Tools
-from .instance import START_TIMEOUT, seconds
+from .instance import START_TIMEOUT, init_name, seconds
 
 FIRST = "first"
 REMOVAL_SECONDS = 10.0
@@ -71,8 +71,8 @@ def entered(tools: Tools, request: InstanceRequest, program: Sequence[str]) -> t
         `nm-box enter`, which sets the label and the CPUs inside.
     """
     cpus = ["--cpus", ",".join(map(str, request.cpus))] if request.cpus else []
-    inside = [tools / "nm-box", "enter", "--pid", "0", "--label", request.label, "--by-init", *cpus, "--"]
-    return (*program, *inside)
+    inside = [tools / "nm-box", "enter", "--pid", "0", "--label", request.label]
+    return (*program, *inside, "--by-init", init_name(request.label), *cpus, "--")
 
 
 def entered_by_call(
@@ -208,7 +208,7 @@ def first_report(tools: Tools, request: InstanceRequest, *, outlives: bool = Fal
     descriptor = UntrustedDirectory(directory).open_fifo(FIRST)
     try:
         option = "--lone-fifo" if outlives else "--first-fifo"
-        argv = (tools / "nm-init", option, str(fifo), "--label", request.label)
+        argv = (tools / "nm-init", option, str(fifo), "--socket", init_name(request.label))
         yield FirstReport(directory=directory, argv=argv, descriptor=descriptor)
     finally:
         os.close(descriptor)
