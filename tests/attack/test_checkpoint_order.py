@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -256,8 +257,9 @@ class There(hosts.RemoteImages):
     def send(self, images: Path, part: str = "") -> None:
         pass
 
-    def serve_pages(self, criu: Criu, log: Path) -> int:
-        return 4711
+    def serve_pages(self, criu: Criu, log: Path) -> socket.socket:
+        self._connections.append(socket.socket())
+        return self._connections[-1]
 
 
 class Instance:
@@ -303,6 +305,7 @@ def test_memory_at_a_page_server_is_on_the_disk_there_before_the_source_ends(
     assert recorded.flushed[:3] == ["exists"] * 3, "the images here, those there, and their directory"
     assert f"sync -- {tmp_path} exists" in recorded.file.read_text().splitlines()
     assert (images / HANDED_OVER).read_text() == f"node7:{path}\n" and process.wait(10) == -9
+    there.clear()
 
 
 @pytest.mark.parametrize("note", [HANDED_OVER, RESTORED])

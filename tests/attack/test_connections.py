@@ -103,7 +103,7 @@ def test_a_program_there_does_not_take_the_connection_of_another(
     tmp_path: Path, others: Callable[[int], socket.socket]
 ) -> None:
     """The connection of ssh was lost, and another user listens on the port now."""
-    heard = []
+    heard = list[bytes]()
 
     def listen() -> None:
         peer = rogue.accept()[0]

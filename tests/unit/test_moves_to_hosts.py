@@ -214,7 +214,7 @@ def moved(
 def test_a_full_disk_lets_the_source_of_a_lazy_move_go_on(
     near: Near, tmp_path: Path, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nearmetal.environments.criu.background", dumping)
+    monkeypatch.setattr("nearmetal.environments.criu_pages.background", dumping)
     with pytest.raises(RunError, match="was not moved to node7, and continues here: No space left"):
         moved(Full, Instance(child.pid), near, tmp_path, [])
     until(lambda: state(child.pid) == "S", "the source")
@@ -228,7 +228,7 @@ def test_the_first_ctrl_c_does_not_lose_an_instance_whose_memory_is_fetched(
     monkeypatch: pytest.MonkeyPatch,
     interrupts: int,
 ) -> None:
-    monkeypatch.setattr("nearmetal.environments.criu.background", dumping)
+    monkeypatch.setattr("nearmetal.environments.criu_pages.background", dumping)
     monkeypatch.setattr(Ready, "interrupts", interrupts)
     instance, said = Instance(child.pid), list[str]()
     if interrupts < 2:

@@ -110,7 +110,7 @@ class InstanceRequest:
     beside: whether the instance is restored before the instance that was checkpointed is removed. Both have
         the same label, so the control groups and directories of the restored one get another name (place).
     lazy: whether the instance is restored while the checkpointed processes still exist, and its memory is
-        fetched from them (criu.fetching_pages()).
+        fetched from them (criu_pages.fetching_pages()).
     connections: whether its processes may have TCP connections, which a checkpoint must contain.
     arrival: command line that connects the seat of a restored instance to its network, run as soon as its
         TCP connections are restored; empty if the seat is connected already.

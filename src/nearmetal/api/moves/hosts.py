@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...environments import Criu, Dump
+from ...environments import Criu, Dump, criu_pages
 from ...environments import criu as criu_of
 from ...environments.external import (
     Dumps,
@@ -82,7 +82,7 @@ class RemoteImages:
     kept: bool = False
     _sent: list[str] = field(default_factory=list)
     _programs: list[tuple[Process, Path]] = field(default_factory=list)
-    _ends: list[socket.socket] = field(default_factory=list)
+    _connections: list[socket.socket] = field(default_factory=list)
 
     def send(self, images: Path, part: str = "") -> None:
         """Copy a directory of this machine into the one on the other machine, without the parts that were
@@ -158,7 +158,7 @@ class RemoteImages:
         words += ["--log-file", there.name, "-v2", "--status-fd", "1"]
         process, connection = start_connected(self.remote, words, log)
         self._programs.append((process, note))
-        self._ends.append(connection)
+        self._connections.append(connection)
         end = time.monotonic() + SECONDS
         while _READY not in log.read_bytes():
             if process.poll() is not None or time.monotonic() > end:
@@ -176,10 +176,10 @@ class RemoteImages:
         """
         for process, _ in self._programs:
             process.kill()
-        for end in self._ends:
+        for connection in self._connections:
             with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)  # ends the threads of relay()
-            end.close()
+                connection.shutdown(socket.SHUT_RDWR)  # ends the threads of relay()
+            connection.close()
         if self.remote.connected():
             notes = [str(note) for _, note in self._programs]
             remove = "" if self.kept else '; rm -r -f "$0"'
@@ -255,7 +255,7 @@ def move_lazily(
         begin, asked = time.monotonic(), False
         try:
             log = images / criu_of.DUMP_LOG
-            dumping = criu_of.background(host, label, argv, log, "no checkpoint", server=near.fileno())
+            dumping = criu_pages.background(host, label, argv, log, "no checkpoint", server=near.fileno())
             dump = stack.enter_context(dumping)
             near.close()
             # If CRIU is killed, the processes that it holds are stopped, instead of running twice.

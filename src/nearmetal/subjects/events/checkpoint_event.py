@@ -29,6 +29,7 @@ from ...environments import (
 from ...environments import criu as criu_of
 from ...environments.criu_connections import frozen_at
 from ...environments.criu_images import image_bytes, made, memory_sent, statistics_of
+from ...environments.criu_pages import fetching_pages, lazy_dump, serving_pages
 from ...errors import RunError, TrialFailedError
 from ...host import Host, Process
 from ...host.connection import connected_sockets
@@ -308,9 +309,7 @@ class _EventRun:
             near, far = connected_sockets()
             self._here.enter_context(near)
             with far:
-                server = criu_of.serving_pages(
-                    e.host, e.tools, e.criu, self._source.label, there, far.fileno()
-                )
+                server = serving_pages(e.host, e.tools, e.criu, self._source.label, there, far.fileno())
                 self._there.enter_context(server)
         return near.fileno()
 
@@ -332,7 +331,7 @@ class _EventRun:
             self._left = time.monotonic()
             e.around.leave()
             with near:
-                lazy = criu_of.lazy_dump(e.host, e.tools, self._instance, argv, dump.images, near.fileno())
+                lazy = lazy_dump(e.host, e.tools, self._instance, argv, dump.images, near.fileno())
                 self._lazy_dump = self._here.enter_context(lazy)
             # If CRIU is killed, the processes that it holds are stopped, instead of running beside those
             # that were restored.
@@ -345,7 +344,7 @@ class _EventRun:
         assert self._fetching_end is not None
         with self._phase(Phase.CONNECT):
             there = e.there / "last"
-            fetching = criu_of.fetching_pages(
+            fetching = fetching_pages(
                 e.host, e.tools, e.criu, target.label, there, self._fetching_end.fileno()
             )
             return self._there.enter_context(fetching)
