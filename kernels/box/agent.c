@@ -5,8 +5,7 @@
  * none. USER is "user" if the instance is entered through its user namespace, CPUS a list such as 0,2, and
  * INIT the name of the socket by which the first process of the instance starts commands. If a container
  * program enters the instance, the line is HOST = WORD..., the words of the program's command line with "%20"
- * for a space and
- * "%25" for a percent sign.
+ * for a space and "%25" for a percent sign.
  *
  * nm-box by-rank MAP TASKS COMMAND...: does the same for a rank that mpirun has started on its own host. The
  * rank enters the instance of its line, with TASKS ranks in each instance. */

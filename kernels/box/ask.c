@@ -47,7 +47,7 @@ struct sent {
 };
 
 static void add(struct sent *sent, int fd) {
-    if (sent->count == NM_DESCRIPTORS + 2)
+    if (sent->count == NM_DESCRIPTORS + 1) /* one more for the file that describes the command */
         refuse("too many open descriptors", "request");
     sent->fds[sent->count++] = fd;
 }
