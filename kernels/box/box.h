@@ -130,8 +130,7 @@ struct entry {
 };
 _Noreturn void enter(const struct entry *entry, char *const argv[]);
 /* Let the first process of an instance run argv, and end like the command or, if detached, as soon as the
- * command runs. directory: working directory of the command; / if it does not exist.
- */
+ * command runs. directory: working directory of the command; / if it does not exist. */
 _Noreturn void ask_init(const struct entry *entry, const char *directory, char *const argv[]);
 /* Join the network namespace of entry->pid and, if requested, its user namespace. */
 void join_its_network(const struct entry *entry);
