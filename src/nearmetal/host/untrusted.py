@@ -238,10 +238,11 @@ class UntrustedDirectory:
             os.link(name, new, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
 
     def write_bytes(
-        self, name: str | PurePath, data: bytes, mode: int = 0o644, *, sync: bool = False
+        self, name: str | PurePath, data: bytes, mode: int | None = None, *, sync: bool = False
     ) -> None:
         """Make a new file. Raises FileExistsError if anything, even a broken link, has this name.
 
+        mode: its mode, whatever the umask; None for a file as any other program would make it.
         sync: return only when the file is on disk.
         """
         name = PurePath(name)
@@ -249,20 +250,21 @@ class UntrustedDirectory:
             fd = os.open(
                 name.name,
                 os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
-                mode,
+                0o666 if mode is None else mode,
                 dir_fd=parent,
             )
         with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, mode)
+            if mode is not None:
+                os.fchmod(fd, mode)
             file.write(data)
             if sync:
                 file.flush()
                 os.fsync(fd)
 
-    def overwrite(self, name: str | PurePath, data: bytes, mode: int = 0o644) -> None:
+    def overwrite(self, name: str | PurePath, data: bytes) -> None:
         """Make a new file in place of a file or link of this name."""
         self.unlink(name)
-        self.write_bytes(name, data, mode)
+        self.write_bytes(name, data)
 
     def make_fifo(self, name: str | PurePath, flags: int = os.O_RDWR) -> int:
         """Make a FIFO, and return its descriptor. Raises FileExistsError if anything has this name.
@@ -425,6 +427,12 @@ def remove_tree(path: Path) -> None:
     path.rmdir()
 
 
+def discard_tree(path: Path) -> None:
+    """Remove a directory and what can be removed of its contents. No error is raised."""
+    with contextlib.suppress(OSError):
+        remove_tree(path)
+
+
 def _empty(top: int) -> None:
     """Remove everything in a directory. What a directory contains is first moved up to `top`, so that no path
     ever has more than two components. An error is raised after all else has been removed."""
@@ -458,4 +466,8 @@ def _make_writable(entry: os.DirEntry[str], parent: int) -> None:
     their mode is not changed."""
     if os.geteuid() != 0 and entry.is_dir(follow_symlinks=False):
         with contextlib.suppress(OSError):
-            os.chmod(entry.name, 0o700, dir_fd=parent, follow_symlinks=False)
+            fd = os.open(entry.name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+            try:
+                Path(f"/proc/self/fd/{fd}").chmod(0o700)  # glibc before 2.32 has no fchmodat() without links
+            finally:
+                os.close(fd)
