@@ -105,6 +105,18 @@ def test_a_directory_from_elsewhere_is_run_only_if_the_user_says_so(tmp_path: Pa
         api.resume(shutil.copytree(path, tmp_path / "copied"))
 
 
+def test_a_study_is_not_exchanged_while_the_user_reads_it(tmp_path: Path) -> None:
+    path = run_in(tmp_path, "s")
+
+    def ask(directory: Path, commands: Sequence[str]) -> bool:
+        (path / "study.yaml").write_text(STUDY.replace("marker", "other"))
+        return True
+
+    with pytest.raises(UsageError, match="was changed while you were asked"):
+        require_trust(path, ask=ask)
+    assert own_run(path) is None
+
+
 def test_trust_follows_no_link_out_of_the_directory(tmp_path: Path) -> None:
     path, outside = run_in(tmp_path, "s"), tmp_path / "outside"
     outside.mkdir()
