@@ -160,6 +160,11 @@ def test_a_file_that_the_user_names_may_be_a_link_but_nothing_that_waits(tree: P
             read_named(tree / name)
     with pytest.raises(OSError) as caught:
         read_named(tree / "absolute", limit=5)
+    out, end = os.pipe()
+    os.write(end, b"study")
+    os.close(end)
+    assert read_named(Path(f"/dev/fd/{out}")) == b"study"  # as the shell names <(COMMAND)
+    os.close(out)
     assert caught.value.errno == errno.EFBIG
 
 

@@ -12,6 +12,7 @@ import ctypes
 import errno
 import itertools
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,8 @@ _UNKNOWN = (errno.ENOSYS, errno.EPERM)
 """What openat2(2) reports before Linux 5.6, and under an old seccomp filter."""
 _ATTEMPTS = 100
 """The kernel refuses '..' with EAGAIN while anything is renamed; the next attempt usually succeeds."""
+_STREAM = re.compile(r"/dev/stdin|(?:/dev|/proc/self)/fd/\d+")
+"""Path of a stream of this process. A shell writes it for <(COMMAND)."""
 _REASONS = {errno.EXDEV: "leads out of the directory", errno.ELOOP: "is a symbolic link"}
 
 
@@ -305,10 +308,13 @@ class UntrustedDirectory:
 
 def read_named(path: Path, limit: int = LIMIT) -> bytes:
     """Return the contents of a regular file of at most `limit` bytes that the user has named. Links in its
-    path are followed, also out of the directory.
+    path are followed, also out of the directory. The user's own streams, such as /dev/stdin, are read too.
 
     Raises OSError, like the methods of UntrustedDirectory.
     """
+    if _STREAM.fullmatch(str(path)):
+        with path.open("rb") as stream:
+            return _read_all(stream, path, limit)
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         with _open_regular(fd, path) as file:
