@@ -35,7 +35,13 @@ _ATTEMPTS = 100
 """The kernel refuses '..' with EAGAIN while anything is renamed; the next attempt usually succeeds."""
 _STREAM = re.compile(r"/dev/stdin|(?:/dev|/proc/self)/fd/\d+")
 """Path of a stream of this process. A shell writes it for <(COMMAND)."""
+_REPLACED = 10
+"""Attempts to open a file on NFS that another machine replaces meanwhile."""
 _REASONS = {errno.EXDEV: "leads out of the directory", errno.ELOOP: "is a symbolic link"}
+
+
+class _StaleError(OSError):
+    """A file on NFS was replaced between its two openings (ESTALE)."""
 
 
 class _OpenHow(ctypes.Structure):
@@ -98,9 +104,11 @@ class UntrustedDirectory:
 
     def open_file(self, name: str | PurePath, buffering: int = 1 << 16) -> BufferedReader:
         """Open a regular file for reading."""
-        # Opened as a path first, because opening a device can have an effect.
-        with self._path_of(name) as fd:
-            return _open_regular(fd, self.path_to(name), buffering)
+        for _ in range(_REPLACED):
+            # Opened as a path first, because opening a device can have an effect.
+            with self._path_of(name) as fd, contextlib.suppress(_StaleError):
+                return _open_regular(fd, self.path_to(name), buffering)
+        raise OSError(errno.ESTALE, "is replaced all the time", str(self.path_to(name)))
 
     def open_to_append(self, name: str | PurePath) -> int:
         """Return a descriptor of a regular file for reading and appending. A missing file is made."""
@@ -329,7 +337,8 @@ def _open_regular(fd: int, path: Path, buffering: int = 1 << 16) -> BufferedRead
     try:
         opened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as e:
-        raise OSError(e.errno, e.strerror, str(path)) from None
+        kind = _StaleError if e.errno == errno.ESTALE else OSError
+        raise kind(e.errno, e.strerror, str(path)) from None
     return BufferedReader(FileIO(opened), buffering)
 
 
