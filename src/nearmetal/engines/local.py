@@ -46,10 +46,16 @@ class Local:
         return {i: State.RUNNING if _pid(i) is not None else State.ENDED for i in ids}
 
     def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
-        for pid in map(_pid, ids):
-            if pid is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
+        for identity in ids:
+            if (pid := _pid(identity)) is None:
+                continue
+            with contextlib.suppress(ProcessLookupError):
+                fd = os.pidfd_open(pid)
+                try:
+                    if _pid(identity) is not None:  # so the descriptor is that of the worker
+                        signal.pidfd_send_signal(fd, signal.SIGTERM)
+                finally:
+                    os.close(fd)
 
 
 def _pid(identity: str) -> int | None:

@@ -4,6 +4,7 @@ run. Only their user can read them."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
@@ -21,8 +22,11 @@ PROBED = 32 << 20
 
 
 def user_cache() -> Path:
-    """Return the directory for caches of this user: $XDG_CACHE_HOME, else ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    """Return the directory for caches of this user: $XDG_CACHE_HOME, else ~/.cache.
+
+    Raises OSError if this user has no home directory.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or _home("XDG_CACHE_HOME") / ".cache")
 
 
 def cache_directory() -> Path:
@@ -37,8 +41,18 @@ def rebuild_remedy() -> str:
 
 def user_state() -> Path:
     """Return the directory for data of this user that must not be lost: $XDG_STATE_HOME, else
-    ~/.local/state."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    ~/.local/state.
+
+    Raises OSError if this user has no home directory.
+    """
+    return Path(os.environ.get("XDG_STATE_HOME") or _home("XDG_STATE_HOME") / ".local" / "state")
+
+
+def _home(instead: str) -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as e:  # such as in a container that is run with any user number
+        raise OSError(errno.ENOENT, "this user has no home directory", f"${instead}") from e
 
 
 def runtime_directory() -> Path:

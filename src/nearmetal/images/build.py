@@ -208,7 +208,7 @@ def finished(tree: Path, origin: str, epoch: int | None) -> TreeDescription:
     if root.stat("etc/hosts") is None:
         root.make_directory("etc")
         root.unlink("etc/hosts")  # a link to nothing
-        root.write_bytes("etc/hosts", HOSTS.encode())
+        root.write_bytes("etc/hosts", HOSTS.encode(), 0o644)
     if epoch is not None:
         clamp_times(tree, epoch)
     return TreeDescription(

@@ -146,8 +146,13 @@ def kill_labelled(label: str) -> None:
         left = labelled(lambda other: other == label)
         unseen = 0 if left else unseen + 1
         for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                fd = os.pidfd_open(pid)
+                try:  # its PID may belong to another process by now
+                    if label_of(Path(f"/proc/{pid}/environ").read_bytes()) == label:
+                        signal.pidfd_send_signal(fd, signal.SIGKILL)
+                finally:
+                    os.close(fd)
         if left and time.monotonic() > deadline:
             raise RunError(f"processes {sorted(left)} of {label} do not end", remedy="nearmetal clean")
         time.sleep(0.001)
