@@ -4,12 +4,12 @@ has made may, all others only if the user says so."""
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ..errors import UsageError
+from ..host.removal import remove_tree
 from ..model.study import Study
 from ..records import ResultsDirectory, SeriesDirectory
 from ..records.own_runs import newest_own_run, note_run, own_run, studies_digest
@@ -145,4 +145,4 @@ def _remove(path: Path) -> None:
     if path.is_symlink():
         path.unlink()
     elif path.exists():
-        shutil.rmtree(path)
+        remove_tree(path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from .lock import owns
 from .mounts import own_mounts
 from .namespaces import detach
 from .notes import OURS, Directories, Note, ignored, note_until_exit, noted
-from .untrusted import remove_tree
+from .removal import remove_tree
 
 SHORT_PARENT = Path("/tmp")
 """Parent of directories that need a short path for every user."""
@@ -44,8 +43,7 @@ def outside_directory(path: Path) -> Iterator[Path]:
         try:
             yield path
         finally:
-            with contextlib.suppress(OSError):
-                remove_tree(path)
+            remove_tree(path, ignore_errors=True)
 
 
 def short_directory(label: str) -> AbstractContextManager[Path]:
@@ -121,10 +119,7 @@ def remove_directory(path: Path) -> None:
     try:
         if Path(f"/proc/self/fd/{parent}").readlink() != path.parent:
             raise RunError(f"{path.parent} is a symbolic link now", remedy=f"remove {path}")
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path.name, dir_fd=parent)
-    except RecursionError as e:
-        raise RunError(f"{path} has too many nested directories", remedy=f"rm -rf {path}") from e
+        remove_tree(Path(f"/proc/self/fd/{parent}", path.name))
     finally:
         os.close(parent)
     if os.path.lexists(path):

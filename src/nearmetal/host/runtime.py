@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import RunError
 from . import namespaces
-from .untrusted import remove_tree
+from .removal import remove_tree
 
 PROBED = 32 << 20
 """Bytes that are written to measure a speed."""
@@ -88,8 +88,7 @@ def scratch_directory(label: str) -> Iterator[Path]:
                 break
         yield path
     finally:
-        with contextlib.suppress(OSError):
-            remove_tree(path)
+        remove_tree(path, ignore_errors=True)
         with contextlib.suppress(OSError):  # not empty: it contains a directory of another run
             parent.rmdir()
 
@@ -150,8 +149,7 @@ def shared_memory_directory(label: str) -> Iterator[Path]:
         try:
             path.rmdir()  # ranks that end without an error leave nothing
         except OSError:
-            with contextlib.suppress(OSError):
-                remove_tree(path)
+            remove_tree(path, ignore_errors=True)
 
 
 def write_speed(directory: Path) -> float:

@@ -18,7 +18,8 @@ from pathlib import Path
 from ..errors import RunError, UnavailableError
 from ..host import Host
 from ..host.processes import labelled as processes
-from ..host.untrusted import UntrustedDirectory, remove_tree
+from ..host.removal import remove_tree
+from ..host.untrusted import UntrustedDirectory
 from ..model.environments.image import Expired, ImageDefinition
 from .build_errors import disk_full, failure
 from .digest import clamp_times, entries, tree_bytes, tree_digest
@@ -76,7 +77,7 @@ def build(
             _unpack(host, definition.name, work)
         progress(f"image {definition.name}: computing the digest")
         image = store.adopt(definition.name, key, work, finished(tree, definition.suite, epoch))
-        shutil.rmtree(kept, ignore_errors=True)
+        remove_tree(kept, ignore_errors=True)
         return image
 
 

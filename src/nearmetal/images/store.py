@@ -28,7 +28,7 @@ import msgspec
 
 from ..errors import BusyError, RunError, UsageError
 from ..host.processes import labelled as processes
-from ..host.untrusted import remove_tree
+from ..host.removal import remove_tree
 from ..model.environments.image import HOST, Expired, ImageDefinition
 from ..model.keys import NAME_PATTERN
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Mapping
 
 from ...errors import TrialFailedError
+from ...host.removal import remove_tree
 from ...meters.groups import MeteredArm
 from ...model.change import replace
 from ...model.record import Row
@@ -75,7 +75,7 @@ def _run(
     metered: MeteredArm, workload: ApplicationWorkload, place: Place, invocation: Invocation
 ) -> ProgramOutput:
     if invocation.fresh:
-        shutil.rmtree(place.directory)
+        remove_tree(place.directory)
         place.directory.mkdir()
     fill(place.directory, invocation.files, invocation.copies)
     # Outputs of an earlier run must not be taken for those of this run.

@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from ...errors import TrialFailedError
 from ...host.processes.bounded import gap
+from ...host.removal import remove_tree
 from ...model.study import CommandWorkload
 from ...model.workloads.script import SCRIPT
 from ...node.trial import Trial
@@ -48,7 +49,7 @@ def _staged(trial: Trial, workload: CommandWorkload, part: str) -> Iterator[Path
             _require_executable(directory / workload.argv[0])
         yield directory
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        remove_tree(directory, ignore_errors=True)
 
 
 def fill(directory: Path, texts: Mapping[str, str], files: Mapping[str, str]) -> None:
