@@ -18,7 +18,8 @@ import pytest
 from nearmetal.errors import BusyError, RunError
 from nearmetal.host import cgroups, leftovers, lock
 from nearmetal.host.liveness import is_alive
-from nearmetal.host.lock import birth, living_runs, machine_lock, parse_runs
+from nearmetal.host.lock import living_runs, machine_lock, parse_runs
+from nearmetal.host.processes.birth import birth
 from nearmetal.host.run_mark import marked, process_name
 
 pytestmark = pytest.mark.attack

@@ -25,7 +25,7 @@ from nearmetal.engines.ssh import Ssh
 from nearmetal.engines.tables import table_engine
 from nearmetal.errors import NearmetalError, RecordsError, RunError, UnavailableError, UsageError
 from nearmetal.host import Completed
-from nearmetal.host.lock import birth
+from nearmetal.host.processes.birth import birth
 from nearmetal.records import ResultsDirectory
 from nearmetal.records.own_runs import Workers, note_run, own_run
 from nearmetal.testing.fake_host import FakeHost

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import RunError, UsageError
 from ..host import Host
-from ..host.lock import birth
+from ..host.processes.birth import birth
 from .contract import BIRTH, PID, Job, State
 
 

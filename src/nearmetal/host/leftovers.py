@@ -15,11 +15,11 @@ from ..errors import RunError
 from . import cgroups, namespaces, undo
 from .cards import NETWORK_DEVICES, marked_devices, route_socket
 from .facts.devices import TAKEN
+from .labels import OURS, owns
 from .liveness import living_labels, of_living_process
-from .lock import is_left_over, lock_path, owns
+from .lock import is_left_over, lock_path
 from .mounts import own_mounts
 from .notes import (
-    OURS,
     Card,
     Controllers,
     Directories,

@@ -8,11 +8,10 @@ import os
 import re
 from pathlib import Path
 
-from .lock import entered_labels, lives, owns
+from .labels import OURS, owns
+from .lock import entered_labels
+from .processes.birth import lives
 from .run_mark import marked_labels
-
-_OF_PROCESS = re.compile(r"nearmetal-(?:check|image)-(?P<pid>\d{1,9})(?:-.*)?")
-"""Labels of checks and image builds, which contain the PID of the process that makes them."""
 
 
 def is_alive(name: str) -> bool:
@@ -33,8 +32,9 @@ def living_labels() -> frozenset[str]:
 
 def of_living_process(name: str) -> bool:
     """Return whether a name is the label of a check or an image build whose process may be alive."""
-    found = _OF_PROCESS.fullmatch(name)
-    return found is not None and (lives(int(found["pid"])) or found["pid"] in _inner_pids())
+    label = OURS.fullmatch(name)
+    pid = None if label is None else label["pid"]
+    return pid is not None and (lives(int(pid)) or pid in _inner_pids())
 
 
 def _inner_pids() -> set[str]:

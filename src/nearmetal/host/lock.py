@@ -28,8 +28,10 @@ from pathlib import Path
 import msgspec
 
 from ..errors import BusyError, RunError
+from .labels import LABEL
+from .processes.birth import birth, lives
 from .processes.labelled import name_of
-from .run_mark import LABEL, bears_mark, bears_none, marked, marked_labels
+from .run_mark import bears_mark, bears_none, marked, marked_labels
 from .untrusted import UntrustedDirectory
 
 LIMIT = 1 << 16
@@ -63,48 +65,6 @@ class RunInfo:
     def line(self) -> str:
         """The line of the lock file, without the newline."""
         return json.dumps(asdict(self))
-
-
-def owns(run: str, name: str) -> bool:
-    """Return whether a name is the label of a run, or of a part of it such as an instance. No I/O."""
-    return name == run or name.startswith(f"{run}-")
-
-
-def birth(pid: int) -> int | None:
-    """Return the start time of a process in clock ticks since boot; None if it does not exist, is a zombie,
-    or is hidden from this user (see lives())."""
-    try:
-        return birth_in(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
-    except OSError:
-        return None
-
-
-def birth_in(text: str) -> int | None:
-    """Return the start time in the text of /proc/PID/stat; None for a zombie and for other text. No I/O."""
-    fields = text.rpartition(")")[2].split()
-    return None if len(fields) < 20 or fields[0] in "ZX" else int(fields[19])
-
-
-def lives(pid: int, born: int | None = None) -> bool:
-    """Return whether a process is alive. A process that /proc hides from this user (hidepid) is.
-
-    born: start time of the process, if it is known.
-    """
-    try:
-        found = birth_in(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
-    except OSError:
-        return _exists(pid)
-    return found is not None and born in (None, found)
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 SHARED = Path("/run/lock")

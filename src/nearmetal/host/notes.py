@@ -27,10 +27,6 @@ from .facts.provenance import BOOT_ID
 from .runtime import make_runtime_directory, runtime_directory, user_state
 from .untrusted import UntrustedDirectory
 
-OURS = re.compile(r"(?P<run>nearmetal-(?:[0-9a-f]{6}|(?:check|image)-\d+))(?:-.*)?")
-"""The labels that nearmetal gives: those of runs, and those of checks and image builds (with a pid). A suffix
-names a part of the run, such as an instance."""
-
 ROOT_STATE = Path("/var/lib/nearmetal")
 MACHINE_ID = Path("/etc/machine-id")
 

@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from ..errors import RunError
-from .lock import owns
+from .labels import OURS, owns
 from .mounts import own_mounts
 from .namespaces import detach
-from .notes import OURS, Directories, Note, ignored, note_until_exit, noted
+from .notes import Directories, Note, ignored, note_until_exit, noted
 from .removal import remove_tree
 
 SHORT_PARENT = Path("/tmp")

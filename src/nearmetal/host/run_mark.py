@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .labels import LABEL
 from .processes.labelled import name_of
-
-LABEL = re.compile(r"nearmetal(?:-[0-9a-zA-Z]+)+")
-"""The labels of runs."""
 
 _SOCKET = "nearmetal-run/"
 _FIRST = "nearmetal"

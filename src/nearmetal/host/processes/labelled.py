@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from ...errors import RunError
+from .birth import stat_fields
 
 LABEL_VARIABLE = "NEARMETAL_RUN"
 """Environment variable with the label of the run, set for every process that is started in or for an
@@ -48,11 +49,6 @@ def ancestors(pid: int) -> set[int]:
         except OSError:
             break
     return seen
-
-
-def stat_fields(pid: int) -> list[str]:
-    """Return the fields of /proc/<pid>/stat after the name, which need not be UTF-8. Raises OSError."""
-    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def ends(pid: int) -> bool:
