@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from io import BufferedReader, FileIO
 from pathlib import Path, PurePath
 
+from .durable import replace_in
+
 LIMIT = 16 << 20
 """Default for the largest file that is read whole, in bytes. Parsed as JSON, such a file needs less than
 1 GiB of memory."""
@@ -211,22 +213,9 @@ class UntrustedDirectory:
         """Write a whole file to disk, replacing atomically whatever has its name, but not the target of a
         link. The temporary file of a failed attempt is removed."""
         name = PurePath(name)
-        temporary = f".{name.name}.{os.getpid()}.tmp"
         parent = self.open(name.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            with contextlib.suppress(FileNotFoundError):  # left by a killed process, or planted
-                os.unlink(temporary, dir_fd=parent)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            try:
-                with os.fdopen(os.open(temporary, flags, mode, dir_fd=parent), "wb", 0) as file:
-                    write_all(file.fileno(), data)
-                    os.fsync(file.fileno())
-                os.rename(temporary, name.name, src_dir_fd=parent, dst_dir_fd=parent)
-            except BaseException:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=parent)
-                raise
-            os.fsync(parent)  # so that the name survives a power cut
+            replace_in(parent, name.name, data, mode)
         finally:
             os.close(parent)
 
@@ -334,14 +323,6 @@ def _read_all(file: BufferedReader, path: Path, limit: int) -> bytes:
 def _require_regular(fd: int, path: Path) -> None:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         raise OSError(errno.EINVAL, "is not a regular file", str(path))
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Write all data to a file descriptor. After a short write, which happens when a disk becomes full, the
-    rest is written, so that the error itself occurs (OSError)."""
-    left = memoryview(data)
-    while left:
-        left = left[os.write(fd, left) :]
 
 
 def _open_beneath(root: int, name: str, flags: int, mode: int, resolve: int) -> int:

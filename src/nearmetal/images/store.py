@@ -27,6 +27,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import BusyError, RunError, UsageError
+from ..host.durable import write_file
 from ..host.processes import labelled as processes
 from ..host.removal import remove_tree
 from ..model.environments.image import HOST, Expired, ImageDefinition
@@ -213,9 +214,7 @@ class ImageStore:
     def point(self, name: str, key: str) -> None:
         file = self._name(name)
         file.parent.mkdir(parents=True, exist_ok=True)
-        aside = file.with_name(f".{file.name}.{os.getpid()}")
-        aside.write_text(json.dumps({"key": key}))
-        aside.replace(file)
+        write_file(file, json.dumps({"key": key}).encode())
 
     def require(self, name: str) -> Image:
         """Return the image that was last built or imported under a name.

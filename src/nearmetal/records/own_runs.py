@@ -20,9 +20,9 @@ from pathlib import Path
 import msgspec
 
 from ..errors import RecordsError
+from ..host.durable import write_file
 from ..host.runtime import user_state
 from ..host.untrusted import UntrustedDirectory
-from .disk import write_file
 
 KEPT = 1000
 """Number of notes above which the oldest ones are removed. Notes about living workers are always kept."""

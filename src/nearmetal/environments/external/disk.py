@@ -12,9 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ...host import Host
+from ...host.durable import sync_directory, write_file
 from ...host.runtime import cache_directory, scratch_directory
-from ...host.untrusted import write_all
-from ...records.disk import sync_directory
 from ..program import write_script
 from .contract import SECONDS
 
@@ -32,20 +31,7 @@ def write_note(file: Path, text: str) -> None:
 
     Raises OSError. The file is then as it was before.
     """
-    aside = file.with_name(f".{file.name}")
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            os.fchmod(fd, 0o600)
-            write_all(fd, text.encode())
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        aside.replace(file)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
-    sync_directory(file.parent)
+    write_file(file, text.encode(), mode=0o600)
 
 
 def make_directory(directory: Path) -> None:

@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 
 from ...errors import RunError, UnavailableError, UsageError
+from ...host.durable import is_temporary
 from ...host.untrusted import UntrustedDirectory
 from ...model.change import replace
 from ..criu_images import check_images, read_pagemap
@@ -47,8 +48,7 @@ _LIBVIRT_PART = b"LibvirtQemudPart"
 get the name STATE only when they are complete."""
 _REWRITTEN = ("criu", "stats-restore")
 """Files that every restore overwrites."""
-_NOTES = (MANIFEST, BEGUN, HANDED_OVER, RESTORED)
-_DESCRIPTIONS = (*_NOTES, *(f".{name}" for name in _NOTES))
+_DESCRIPTIONS = (MANIFEST, BEGUN, HANDED_OVER, RESTORED)
 _LONGEST_NOTE = 4096
 _MORE = 64 << 20
 """Space in bytes that a checkpoint needs apart from memory and files: for logs, page tables and devices."""
@@ -268,4 +268,5 @@ def sizes_by_file(directory: Path) -> dict[str, int]:
         if stat.S_ISREG(status.st_mode)
         and path.name not in (*_DESCRIPTIONS, *_REWRITTEN)
         and path.suffix not in (".log", ".pid")
+        and not is_temporary(path.name)
     }
