@@ -367,7 +367,7 @@ def forged(victim: Path, label: str) -> Iterator[tuple[str, str | bytes, str]]:
     yield name, content("Command", argv="rm"), "Invalid value"
     yield name, "{", "truncated"
     yield name, b"\xff\xfe", "JSON is malformed"
-    yield name, " " * (1 << 17), "is too large"
+    yield name, " " * (1 << 17), "has more than 65536 bytes"
     yield f"{label}.x.json", content("Directories", parent="/tmp"), "the name is not that of a note"
 
 

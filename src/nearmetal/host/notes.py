@@ -14,7 +14,6 @@ import contextlib
 import fcntl
 import os
 import re
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ import msgspec
 from ..errors import NearmetalError, RunError
 from .durable import sync_directory
 from .facts.provenance import BOOT_ID
-from .runtime import make_runtime_directory, runtime_directory, user_state
+from .runtime import find_exposure, make_runtime_directory, runtime_directory, user_state
 from .untrusted import UntrustedDirectory
 
 ROOT_STATE = Path("/var/lib/nearmetal")
@@ -305,15 +304,7 @@ def _unsafe(directory: Path) -> str | None:
 
     Raises OSError, for instance FileNotFoundError.
     """
-    for path in (directory, directory.parent):
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode):
-            return f"{path} is not a directory"
-        if found.st_uid != os.geteuid():
-            return f"{path} belongs to another user"
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            return f"{path} is open to other users"
-    return None
+    return find_exposure(directory) or find_exposure(directory.parent)
 
 
 def _write_in(directory: Path, label: str, change: Change) -> Note:
@@ -351,13 +342,7 @@ def _read(directory: Path, name: str) -> tuple[int, Note]:
     matched = _NAME.fullmatch(name)
     if matched is None:
         raise ValueError("the name is not that of a note")
-    with UntrustedDirectory(directory).open_file(name) as file:
-        found = os.fstat(file.fileno())
-        if found.st_uid != os.geteuid():
-            raise ValueError("belongs to another user")
-        data = file.read(_LARGEST + 1)
-    if len(data) > _LARGEST:
-        raise ValueError("is too large")
+    data = UntrustedDirectory(directory).read_own(name, _LARGEST)
     content = msgspec.json.decode(data, type=_Content)  # DecodeError is a ValueError
     note = Note(file=directory / name, label=matched["label"], boot=content.boot, change=content.change)
     return int(matched["number"]), note

@@ -100,11 +100,11 @@ class UntrustedDirectory:
         with self._path_of(name) as fd:
             return _open_regular(fd, self.path_to(name), buffering)
 
-    def open_to_append(self, name: str | PurePath) -> int:
+    def open_to_append(self, name: str | PurePath, mode: int = 0o644) -> int:
         """Return a descriptor of a regular file for reading and appending. A missing file is made."""
         with contextlib.suppress(FileNotFoundError), self._path_of(name) as fd:
             _require_regular(fd, self.path_to(name))
-        fd = self.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        fd = self.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, mode)
         try:
             _require_regular(fd, self.path_to(name))
         except BaseException:
@@ -115,6 +115,13 @@ class UntrustedDirectory:
     def read_bytes(self, name: str | PurePath, limit: int = LIMIT) -> bytes:
         """Return the contents of a regular file of at most `limit` bytes."""
         with self.open_file(name) as file:
+            return _read_all(file, self.path_to(name), limit)
+
+    def read_own(self, name: str | PurePath, limit: int = LIMIT) -> bytes:
+        """Return the contents of a regular file of at most `limit` bytes that belongs to this user."""
+        with self.open_file(name) as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, "belongs to another user", str(self.path_to(name)))
             return _read_all(file, self.path_to(name), limit)
 
     def lines(self, name: str | PurePath, offset: int = 0, limit: int = LIMIT) -> Iterator[bytes]:
