@@ -28,6 +28,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import BusyError, RunError
+from ..plain_text import one_line
 from .labels import LABEL
 from .processes.birth import birth, lives
 from .processes.labelled import name_of
@@ -81,8 +82,8 @@ def lock_in(*, everyone: bool) -> Path:
 
 
 def clean_command(text: str) -> str:
-    """Return a command line without control characters, cut to a length that fits in a message. No I/O."""
-    return "".join(c if c.isprintable() else "?" for c in text[:_COMMAND_LENGTH])
+    """Return a command line that is safe to show, cut to a length that fits in a message. No I/O."""
+    return one_line(text[:_COMMAND_LENGTH])
 
 
 def _key(run: RunInfo) -> tuple[int, int, str]:
