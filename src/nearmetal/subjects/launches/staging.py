@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import BinaryIO
 from ...errors import TrialFailedError
 from ...host.processes.bounded import gap
 from ...host.removal import remove_tree
+from ...host.untrusted import UntrustedDirectory
 from ...model.study import CommandWorkload
 from ...model.workloads.script import SCRIPT
 from ...node.trial import Trial
@@ -64,15 +64,15 @@ def fill(directory: Path, texts: Mapping[str, str], files: Mapping[str, str]) ->
         for name, text in texts.items():
             at = directory / name
             at.parent.mkdir(parents=True, exist_ok=True)
-            at.write_text(text)
+            at.write_text(text)  # trusted: new
         for path, name in files.items():
             at = Path(path)
             there = directory / name
             there.parent.mkdir(parents=True, exist_ok=True)
             if at.is_dir():
-                shutil.copytree(at, there, dirs_exist_ok=True)
+                shutil.copytree(at, there, dirs_exist_ok=True)  # trusted: the user names it
             else:
-                shutil.copy(at, there)
+                shutil.copy(at, there)  # trusted: the user names it
     except (OSError, shutil.Error) as e:
         raise TrialFailedError(f"{at} cannot be put into {directory}: {_words(e)}") from e
 
@@ -97,29 +97,25 @@ def read_outputs(directory: Path, names: Iterable[str]) -> dict[str, str]:
     """
     found = {}
     for name in names:
-        file = _opened(directory / name)
+        file = _open_output(directory, name)
         if file is not None:
             with file:
                 found[name] = _read(file)
     return found
 
 
-def _opened(path: Path) -> BinaryIO | None:
+def _open_output(directory: Path, name: str) -> BinaryIO | None:
     """Open a file that a program may have written. Return None if it does not exist.
 
-    Raises TrialFailedError if it is not a regular file: the program may have left a FIFO without a writer, or
-    a link to a file of somebody else.
+    Raises TrialFailedError if it is refused: the program may have left a FIFO without a writer, or a link to
+    a file of somebody else.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return UntrustedDirectory(directory).open_file(name)
     except FileNotFoundError:
         return None
     except OSError as e:
-        raise TrialFailedError(f"{path.name}, which it wrote, cannot be read: {e.strerror}") from e
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise TrialFailedError(f"{path.name}, which it wrote, is not a regular file")
-    return os.fdopen(fd, "rb")
+        raise TrialFailedError(f"{name}, which it wrote, cannot be read: {e.strerror}") from e
 
 
 def _read(file: BinaryIO) -> str:
@@ -147,11 +143,11 @@ def compared(workload: CommandWorkload, directory: Path | None, stdout: str, std
         found: BinaryIO | None = io.BytesIO(text.encode(errors="replace"))
     else:
         assert directory is not None
-        found = _opened(directory / verify.file)
+        found = _open_output(directory, verify.file)
     if found is None:
         return "nothing was written"
     try:
-        with found, Path(verify.reference.path).open("rb") as wanted:
+        with found, Path(verify.reference.path).open("rb") as wanted:  # trusted: the user names it
             return difference(found, wanted, verify.reference)
     except OSError as e:
         raise TrialFailedError(
