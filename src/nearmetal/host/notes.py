@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import NearmetalError, RunError
+from .durable import sync_directory
 from .facts.provenance import BOOT_ID
 from .runtime import make_runtime_directory, runtime_directory, user_state
 from .untrusted import UntrustedDirectory
@@ -296,7 +297,7 @@ def _make_directory(base: Path) -> Path:
     for path in reversed(missing):
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
-        _sync(path.parent)
+        sync_directory(path.parent)
     if (why := _unsafe(directory)) is not None:
         raise RunError(f"{directory}: {why}")
     return directory
@@ -342,16 +343,8 @@ def _write_in(directory: Path, label: str, change: Change) -> Note:
             continue
         finally:
             aside.unlink()
-        _sync(directory)
+        sync_directory(directory)
         return Note(file=file, label=label, boot=note.boot, change=change)
-
-
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _read(directory: Path, name: str) -> tuple[int, Note]:

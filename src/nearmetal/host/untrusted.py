@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from io import BufferedReader, FileIO
 from pathlib import Path, PurePath
 
+from .durable import write_all
+
 LIMIT = 16 << 20
 """Default for the largest file that is read whole, in bytes. Parsed as JSON, such a file needs less than
 1 GiB of memory."""
@@ -335,14 +337,6 @@ def _read_all(file: BufferedReader, path: Path, limit: int) -> bytes:
 def _require_regular(fd: int, path: Path) -> None:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         raise OSError(errno.EINVAL, "is not a regular file", str(path))
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Write all data to a file descriptor. After a short write, which happens when a disk becomes full, the
-    rest is written, so that the error itself occurs (OSError)."""
-    left = memoryview(data)
-    while left:
-        left = left[os.write(fd, left) :]
 
 
 def _open_beneath(root: int, name: str, flags: int, mode: int, resolve: int) -> int:

@@ -112,15 +112,6 @@ def require_owner(directory: UntrustedDirectory, name: str, why: str = "it says 
         )
 
 
-def sync_directory(path: Path) -> None:
-    """Flush a directory to disk, so that its new and changed names survive a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # trusted: nothing is read from it
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def store_file(
     directory: UntrustedDirectory, name: str, data: bytes, *, kept: str = "the records are whole"
 ) -> None:

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
+from ...host.durable import sync_directory
 from ...host.runtime import user_state
 from ...host.untrusted import UntrustedDirectory
 from ...lifecycle import Method
-from ...records.disk import sync_directory
 from .contract import Saved
 from .disk import write_note
 

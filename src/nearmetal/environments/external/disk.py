@@ -12,9 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ...host import Host
+from ...host.durable import sync_directory, write_all
 from ...host.runtime import cache_directory, scratch_directory
-from ...host.untrusted import write_all
-from ...records.disk import sync_directory
 from ..program import write_script
 from .contract import SECONDS
 
