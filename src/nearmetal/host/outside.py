@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from ..errors import RunError
+from .durable import sync_directory
 from .lock import owns
 from .mounts import own_mounts
 from .namespaces import detach
@@ -66,7 +67,7 @@ def _note(path: Path) -> AbstractContextManager[None]:
 
 
 def remove_directories(note: Note) -> None:
-    """Undo a note of directories.
+    """Undo a note of directories. When this function returns, they are not back after a power cut.
 
     Raises RunError if one of them cannot be removed, or OSError.
     """
@@ -75,6 +76,9 @@ def remove_directories(note: Note) -> None:
         raise ignored(note.file, why)
     for path in find_directories(note):
         remove_directory(path)
+    # The note may be on another file system. After a power cut there must be no directory without a note.
+    with contextlib.suppress(FileNotFoundError):
+        sync_directory(Path(note.change.parent))
 
 
 def find_directories(note: Note) -> tuple[Path, ...]:
