@@ -525,6 +525,15 @@ def test_a_directory_is_gone_from_the_disk_before_its_note(
     assert read_notes() == ((), ())
 
 
+def test_clean_removes_directories_of_any_depth(
+    make_deep: Callable[[Path], None], tmp_path: Path, label: str
+) -> None:
+    write_note(label, Directories(parent=str(tmp_path)))
+    (tmp_path / f"{label}-work").mkdir()
+    make_deep(tmp_path / f"{label}-work")
+    assert removed(clean_up(HOST, label, quietly=True)) == [LeftoverKind.STORAGE]
+
+
 def test_a_change_without_a_note_is_not_made(
     numvfs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

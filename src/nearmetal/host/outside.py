@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -126,9 +125,10 @@ def remove_directory(path: Path) -> None:
         if Path(f"/proc/self/fd/{parent}").readlink() != path.parent:
             raise RunError(f"{path.parent} is a symbolic link now", remedy=f"remove {path}")
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path.name, dir_fd=parent)
-    except RecursionError as e:
-        raise RunError(f"{path} has too many nested directories", remedy=f"rm -rf {path}") from e
+            remove_tree(Path(f"/proc/self/fd/{parent}", path.name))
+    except OSError as e:
+        e.filename = str(path)
+        raise
     finally:
         os.close(parent)
     if os.path.lexists(path):
