@@ -24,7 +24,6 @@ from .notes import (
     Controllers,
     Directories,
     Functions,
-    drop_note,
     ignored,
     is_held,
     read_notes,
@@ -337,7 +336,7 @@ def _remove_noted(path: Path) -> None:
     remove_directory(path)
     for note in read_notes()[0]:
         if owns(note.label, path.name) and not undo.has_effect(note) and not is_held(note):
-            drop_note(note)
+            undo.undo_note(note)
 
 
 def _lock() -> Iterator[Leftover]:

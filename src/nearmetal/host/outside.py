@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from ..errors import RunError
+from .durable import sync_directory
 from .labels import OURS, owns
 from .mounts import own_mounts
 from .namespaces import detach
@@ -64,7 +65,7 @@ def _note(path: Path) -> AbstractContextManager[None]:
 
 
 def remove_directories(note: Note) -> None:
-    """Undo a note of directories.
+    """Undo a note of directories. When this function returns, they are not back after a power cut.
 
     Raises RunError if one of them cannot be removed, or OSError.
     """
@@ -73,6 +74,9 @@ def remove_directories(note: Note) -> None:
         raise ignored(note.file, why)
     for path in find_directories(note):
         remove_directory(path)
+    # The note may be on another file system. After a power cut there must be no directory without a note.
+    with contextlib.suppress(FileNotFoundError):
+        sync_directory(Path(note.change.parent))
 
 
 def find_directories(note: Note) -> tuple[Path, ...]:
@@ -119,7 +123,11 @@ def remove_directory(path: Path) -> None:
     try:
         if Path(f"/proc/self/fd/{parent}").readlink() != path.parent:
             raise RunError(f"{path.parent} is a symbolic link now", remedy=f"remove {path}")
-        remove_tree(Path(f"/proc/self/fd/{parent}", path.name))
+        with contextlib.suppress(FileNotFoundError):
+            remove_tree(Path(f"/proc/self/fd/{parent}", path.name))
+    except OSError as e:
+        e.filename = str(path)
+        raise
     finally:
         os.close(parent)
     if os.path.lexists(path):
