@@ -20,7 +20,7 @@ from nearmetal.host import cgroups, leftovers, lock
 from nearmetal.host.liveness import is_alive
 from nearmetal.host.lock import living_runs, machine_lock, parse_runs
 from nearmetal.host.processes.birth import birth
-from nearmetal.host.run_mark import marked, process_name
+from nearmetal.host.run_mark import process_name, set_mark
 
 pytestmark = pytest.mark.attack
 
@@ -255,9 +255,9 @@ def test_a_mark_can_be_forged_for_one_run_only() -> None:
             assert not is_alive(FORGED)
     finally:
         name.write_text(before)
-    with marked("nearmetal"):
+    with set_mark("nearmetal"):
         assert not is_alive(FORGED)
-    with marked(FORGED):
+    with set_mark(FORGED):
         assert name.read_text() == f"{process_name(FORGED)}\n" and is_alive(FORGED) and not is_alive(VICTIM)
     assert name.read_text() == before
 

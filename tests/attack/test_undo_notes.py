@@ -94,7 +94,7 @@ def numvfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 FUNCTIONS = """
 from nearmetal.host.runtime import memory_scratch_directory
 devices.SYS, devices._SETTLES, devices.functions = place, 0, lambda *_: ("a", "b")
-with memory_scratch_directory(label), devices.made_functions(LocalHost(), "ens1", 2, label):
+with memory_scratch_directory(label), devices.make_functions(LocalHost(), "ens1", 2, label):
 """
 
 
@@ -421,7 +421,7 @@ def test_a_directory_that_another_user_has_made_is_kept(
 
 
 def _functions(stack: ExitStack, tmp_path: Path, label: str) -> None:
-    stack.enter_context(devices.made_functions(HOST, "ens1", 2, label))
+    stack.enter_context(devices.make_functions(HOST, "ens1", 2, label))
 
 
 def _directory(stack: ExitStack, tmp_path: Path, label: str) -> None:
@@ -547,7 +547,7 @@ def test_a_change_without_a_note_is_not_made(
     monkeypatch.setattr(os, "fsync", full)
     with (
         pytest.raises(RunError, match="No space left"),
-        devices.made_functions(HOST, "ens1", 2, "nearmetal-0a1b2c"),
+        devices.make_functions(HOST, "ens1", 2, "nearmetal-0a1b2c"),
     ):
         pass
     assert numvfs.read_text() == "0\n"

@@ -24,8 +24,8 @@ from .notes import (
     Controllers,
     Directories,
     Functions,
-    ignored,
     is_held,
+    note_error,
     read_notes,
     unfinished_notes,
 )
@@ -325,7 +325,7 @@ def _undo_noted(file: Path) -> None:
     for note in (n for n in readable if n.file == file):
         undo.undo_note(note)
     for bad in (n for n in refused if n.file == file):
-        raise ignored(file, bad.why)
+        raise note_error(file, bad.why)
     if file in (path for _, path in unfinished_notes()):
         file.unlink(missing_ok=True)
 

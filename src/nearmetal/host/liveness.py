@@ -11,7 +11,7 @@ from pathlib import Path
 from .labels import OURS, owns
 from .lock import entered_labels
 from .processes.birth import lives
-from .run_mark import marked_labels
+from .run_mark import find_marks
 
 
 def is_alive(name: str) -> bool:
@@ -27,7 +27,7 @@ def living_labels() -> frozenset[str]:
 
     The lock file alone is not enough, because it may be another file for every job: in a /tmp of its own.
     """
-    return entered_labels() | marked_labels()
+    return entered_labels() | find_marks()
 
 
 def of_living_process(name: str) -> bool:

@@ -32,7 +32,7 @@ from ..plain_text import one_line
 from .labels import LABEL
 from .processes.birth import birth, lives
 from .processes.labelled import name_of
-from .run_mark import bears_mark, bears_none, marked, marked_labels
+from .run_mark import bears_mark, bears_no_mark, find_marks, set_mark
 from .untrusted import UntrustedDirectory
 
 LIMIT = 1 << 16
@@ -144,7 +144,7 @@ def _alive(runs: Iterable[RunInfo]) -> list[RunInfo]:
     alive, marks = [], None
     for run in runs:
         if not lives(run.pid, run.born):
-            marks = marked_labels() if marks is None else marks
+            marks = find_marks() if marks is None else marks
             if run.run not in marks:
                 continue
         alive.append(run)
@@ -160,7 +160,7 @@ def _proven(run: RunInfo, place: Path) -> bool:
     holds the lock."""
     if not _seen(run):
         return False
-    return bears_mark(run.pid, run.run) or (bears_none(run.pid) and run.pid in _holders(place))
+    return bears_mark(run.pid, run.run) or (bears_no_mark(run.pid) and run.pid in _holders(place))
 
 
 def _holders(place: Path) -> list[int]:
@@ -201,13 +201,13 @@ def machine_lock(
         except RunError:
             if not force:
                 raise
-            stack.enter_context(marked(run_label))
+            stack.enter_context(set_mark(run_label))
         else:
             stack.callback(os.close, fd)
             # A run that was forced holds no flock, and may have outlived the run that held it.
             if not force and _others(place, group):
                 raise _busy(place)
-            stack.enter_context(marked(run_label))
+            stack.enter_context(set_mark(run_label))
             stack.callback(_change, fd, drop=own, place=place)
             _change(fd, add=own)
             # Check again: a run that reaches this machine by ssh adds its line without locking the file.

@@ -117,7 +117,7 @@ class RefusedNote:
     why: str
 
 
-def ignored(file: Path, why: str) -> RunError:
+def note_error(file: Path, why: str) -> RunError:
     """Return the error about a note that is not acted upon."""
     return RunError(f"undo note {file}: {why}; it was ignored", remedy=f"read it, and remove {file}")
 
@@ -147,7 +147,7 @@ def write_note(label: str, change: Change) -> Note:
 
 
 @contextmanager
-def noted(label: str, change: Change, undo: Callable[[Note], None]) -> Iterator[None]:
+def undo_after(label: str, change: Change, undo: Callable[[Note], None]) -> Iterator[None]:
     """Write a note, and on exit undo the change and remove the note. The caller makes the change in the body.
 
     undo: raises RunError or OSError if the change is not undone. The note stays in this case.

@@ -14,7 +14,7 @@ from .durable import sync_directory
 from .labels import OURS, owns
 from .mounts import own_mounts
 from .namespaces import detach
-from .notes import Directories, Note, ignored, note_until_exit, noted
+from .notes import Directories, Note, note_error, note_until_exit, undo_after
 from .removal import remove_tree
 
 SHORT_PARENT = Path("/tmp")
@@ -57,7 +57,7 @@ def _note(path: Path) -> AbstractContextManager[None]:
     change = Directories(parent=str(path.parent.resolve()))
     ours = OURS.fullmatch(path.name)
     if ours is None:
-        return noted(path.name, change, remove_directories)
+        return undo_after(path.name, change, remove_directories)
     if (ours["run"], change.parent) not in _noted:
         note_until_exit(ours["run"], change, remove_directories)
         _noted.add((ours["run"], change.parent))
@@ -71,7 +71,7 @@ def remove_directories(note: Note) -> None:
     """
     assert isinstance(note.change, Directories)
     if (why := refused_parent(Path(note.change.parent))) is not None:
-        raise ignored(note.file, why)
+        raise note_error(note.file, why)
     for path in find_directories(note):
         remove_directory(path)
     # The note may be on another file system. After a power cut there must be no directory without a note.
