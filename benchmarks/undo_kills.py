@@ -165,7 +165,7 @@ def change(ground: Ground, label: str, cards: tuple[str, str], order: random.Ran
             network = build_networks(label, [want], scratch)
             groups = partial(cgroups.create, made, cgroups.GroupLimits())
             ways: list[Callable[[], object]] = [
-                partial(stack.enter_context, devices.made_functions(HOST, "ens1", 3, label)),
+                partial(stack.enter_context, devices.make_functions(HOST, "ens1", 3, label)),
                 partial(stack.enter_context, outside_directory(ground.disk / f"{label}-work")),
                 partial(stack.enter_context, short_directory(f"{label}-ssh")),
                 partial(stack.enter_context, shared_memory_directory(label)),

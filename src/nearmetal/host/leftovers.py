@@ -16,7 +16,7 @@ from . import cgroups, namespaces, undo
 from .cards import NETWORK_DEVICES, marked_devices, route_socket
 from .facts.devices import TAKEN
 from .labels import OURS, owns
-from .liveness import living_labels, of_living_process
+from .liveness import is_of_living_process, living_labels
 from .lock import is_left_over, lock_path
 from .mounts import own_mounts
 from .notes import (
@@ -79,7 +79,7 @@ def wanted_names(prefix: str | None = None, spare: Sequence[str] = ()) -> Callab
     def wanted(name: str) -> bool:
         if not (OURS.fullmatch(name) if prefix is None else name.startswith(prefix)):
             return False
-        return not any(owns(run, name) for run in alive) and not of_living_process(name)
+        return not any(owns(run, name) for run in alive) and not is_of_living_process(name)
 
     return wanted
 

@@ -8,18 +8,10 @@ import os
 import re
 from pathlib import Path
 
-from .labels import OURS, owns
+from .labels import OURS
 from .lock import entered_labels
 from .processes.birth import lives
 from .run_mark import find_marks
-
-
-def is_alive(name: str) -> bool:
-    """Return whether a name is the label of something alive, or of a part of it such as an instance.
-
-    Every call looks again, so that it may be asked right before a removal.
-    """
-    return any(owns(run, name) for run in living_labels()) or of_living_process(name)
 
 
 def living_labels() -> frozenset[str]:
@@ -30,7 +22,7 @@ def living_labels() -> frozenset[str]:
     return entered_labels() | find_marks()
 
 
-def of_living_process(name: str) -> bool:
+def is_of_living_process(name: str) -> bool:
     """Return whether a name is the label of a check or an image build whose process may be alive."""
     label = OURS.fullmatch(name)
     pid = None if label is None else label["pid"]
