@@ -170,7 +170,7 @@ def change(ground: Ground, label: str, cards: tuple[str, str], order: random.Ran
                 partial(stack.enter_context, short_directory(f"{label}-ssh")),
                 partial(stack.enter_context, shared_memory_directory(label)),
                 partial(stack.enter_context, network),
-                partial(stack.enter_context, controllers.divided(ground.group, {"cpu", "memory"})),
+                partial(stack.enter_context, controllers.divide_group(ground.group, {"cpu", "memory"})),
                 partial(stack.enter_context, ground.store.making("a", "import-a")),
                 groups,
             ]

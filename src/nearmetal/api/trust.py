@@ -70,14 +70,17 @@ def require_trust(
     directories = (directory, *_parts(directory))
     if all(own_run(path) is not None for path in directories):
         return
-    for path in directories:
-        studies_digest(path)  # no study is a link to another place
+    shown = [studies_digest(path) for path in directories]
     if not trust and (ask is None or not ask(directory, list(_commands(directories)))):
         raise UsageError(
             "this run was not started by you with this home directory, or it was moved, changed, or started"
             " by an earlier version; its commands may be those of somebody else",
             where=str(directory),
             remedy="read its study, then add --trust (in Python: trust=True)",
+        )
+    if [studies_digest(path) for path in directories] != shown:  # a question takes as long as the user likes
+        raise UsageError(
+            "its study was changed while you were asked", where=str(directory), remedy="look who changes it"
         )
     if dry_run:
         return

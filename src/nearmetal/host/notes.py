@@ -267,7 +267,7 @@ def _bases() -> tuple[Path, ...]:
         return ROOT_STATE, runtime_directory()
     try:
         return user_state() / "nearmetal", runtime_directory()
-    except RuntimeError:  # this user has no home directory
+    except OSError:  # this user has no home directory
         return (runtime_directory(),)
 
 

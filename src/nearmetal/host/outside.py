@@ -15,7 +15,7 @@ from .labels import OURS, owns
 from .mounts import own_mounts
 from .namespaces import detach
 from .notes import Directories, Note, note_error, note_until_exit, undo_after
-from .removal import remove_tree
+from .removal import discard_tree, remove_tree
 
 SHORT_PARENT = Path("/tmp")
 """Parent of directories that need a short path for every user."""
@@ -44,7 +44,7 @@ def outside_directory(path: Path) -> Iterator[Path]:
         try:
             yield path
         finally:
-            remove_tree(path, ignore_errors=True)
+            discard_tree(path)
 
 
 def short_directory(label: str) -> AbstractContextManager[Path]:

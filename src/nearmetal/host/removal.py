@@ -8,19 +8,13 @@ import os
 from pathlib import Path
 
 
-def remove_tree(path: Path, *, ignore_errors: bool = False) -> None:
+def remove_tree(path: Path) -> None:
     """Remove a directory and everything in it. Does nothing if it does not exist.
 
     Links are not followed, and directories may be nested to any depth (shutil.rmtree fails at about 1000).
     Without root, directories that are not writable are made writable first.
-
-    ignore_errors: leave what cannot be removed, instead of raising OSError.
+    Raises OSError.
     """
-    with contextlib.suppress(OSError) if ignore_errors else contextlib.nullcontext():
-        _remove_tree(path)
-
-
-def _remove_tree(path: Path) -> None:
     try:
         top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -30,6 +24,12 @@ def _remove_tree(path: Path) -> None:
     finally:
         os.close(top)
     path.rmdir()
+
+
+def discard_tree(path: Path) -> None:
+    """Remove a directory and what can be removed of its contents. No error is raised."""
+    with contextlib.suppress(OSError):
+        remove_tree(path)
 
 
 def _empty(top: int) -> None:
@@ -65,4 +65,8 @@ def _make_writable(entry: os.DirEntry[str], parent: int) -> None:
     their mode is not changed."""
     if os.geteuid() != 0 and entry.is_dir(follow_symlinks=False):
         with contextlib.suppress(OSError):
-            os.chmod(entry.name, 0o700, dir_fd=parent, follow_symlinks=False)
+            fd = os.open(entry.name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+            try:
+                Path(f"/proc/self/fd/{fd}").chmod(0o700)  # glibc before 2.32 has no fchmodat() without links
+            finally:
+                os.close(fd)

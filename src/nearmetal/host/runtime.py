@@ -4,6 +4,7 @@ run. Only their user can read them."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from ..errors import RunError
 from . import namespaces
-from .removal import remove_tree
+from .removal import discard_tree
 from .untrusted import UntrustedDirectory
 
 PROBED = 32 << 20
@@ -22,8 +23,11 @@ PROBED = 32 << 20
 
 
 def user_cache() -> Path:
-    """Return the directory for caches of this user: $XDG_CACHE_HOME, else ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    """Return the directory for caches of this user: $XDG_CACHE_HOME, else ~/.cache.
+
+    Raises OSError if this user has no home directory.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or _home("XDG_CACHE_HOME") / ".cache")
 
 
 def cache_directory() -> Path:
@@ -38,8 +42,18 @@ def rebuild_remedy() -> str:
 
 def user_state() -> Path:
     """Return the directory for data of this user that must not be lost: $XDG_STATE_HOME, else
-    ~/.local/state."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    ~/.local/state.
+
+    Raises OSError if this user has no home directory.
+    """
+    return Path(os.environ.get("XDG_STATE_HOME") or _home("XDG_STATE_HOME") / ".local" / "state")
+
+
+def _home(instead: str) -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as e:  # such as in a container that is run with any user number
+        raise OSError(errno.ENOENT, "this user has no home directory", f"${instead}") from e
 
 
 def runtime_directory() -> Path:
@@ -88,7 +102,7 @@ def scratch_directory(label: str) -> Iterator[Path]:
                 break
         yield path
     finally:
-        remove_tree(path, ignore_errors=True)
+        discard_tree(path)
         with contextlib.suppress(OSError):  # not empty: it contains a directory of another run
             parent.rmdir()
 
@@ -159,7 +173,7 @@ def shared_memory_directory(label: str) -> Iterator[Path]:
         try:
             path.rmdir()  # ranks that end without an error leave nothing
         except OSError:
-            remove_tree(path, ignore_errors=True)
+            discard_tree(path)
 
 
 def write_speed(directory: Path) -> float:

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +34,15 @@ _UNKNOWN = (errno.ENOSYS, errno.EPERM)
 """What openat2(2) reports before Linux 5.6, and under an old seccomp filter."""
 _ATTEMPTS = 100
 """The kernel refuses '..' with EAGAIN while anything is renamed; the next attempt usually succeeds."""
+_STREAM = re.compile(r"/dev/stdin|(?:/dev|/proc/self)/fd/\d+")
+"""Path of a stream of this process. A shell writes it for <(COMMAND)."""
+_REPLACED = 10
+"""Attempts to open a file on NFS that another machine replaces meanwhile."""
 _REASONS = {errno.EXDEV: "leads out of the directory", errno.ELOOP: "is a symbolic link"}
+
+
+class _StaleError(OSError):
+    """A file on NFS was replaced between its two openings (ESTALE)."""
 
 
 class _OpenHow(ctypes.Structure):
@@ -96,9 +105,11 @@ class UntrustedDirectory:
 
     def open_file(self, name: str | PurePath, buffering: int = 1 << 16) -> BufferedReader:
         """Open a regular file for reading."""
-        # Opened as a path first, because opening a device can have an effect.
-        with self._path_of(name) as fd:
-            return _open_regular(fd, self.path_to(name), buffering)
+        for _ in range(_REPLACED):
+            # Opened as a path first, because opening a device can have an effect.
+            with self._path_of(name) as fd, contextlib.suppress(_StaleError):
+                return _open_regular(fd, self.path_to(name), buffering)
+        raise OSError(errno.ESTALE, "is replaced all the time", str(self.path_to(name)))
 
     def open_to_append(self, name: str | PurePath, mode: int = 0o644) -> int:
         """Return a descriptor of a regular file for reading and appending. A missing file is made."""
@@ -233,10 +244,11 @@ class UntrustedDirectory:
             os.link(name, new, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
 
     def write_bytes(
-        self, name: str | PurePath, data: bytes, mode: int = 0o644, *, sync: bool = False
+        self, name: str | PurePath, data: bytes, mode: int | None = None, *, sync: bool = False
     ) -> None:
         """Make a new file. Raises FileExistsError if anything, even a broken link, has this name.
 
+        mode: its mode, whatever the umask; None for a file as any other program would make it.
         sync: return only when the file is on disk.
         """
         name = PurePath(name)
@@ -244,20 +256,21 @@ class UntrustedDirectory:
             fd = os.open(
                 name.name,
                 os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
-                mode,
+                0o666 if mode is None else mode,
                 dir_fd=parent,
             )
         with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, mode)
+            if mode is not None:
+                os.fchmod(fd, mode)
             file.write(data)
             if sync:
                 file.flush()
                 os.fsync(fd)
 
-    def overwrite(self, name: str | PurePath, data: bytes, mode: int = 0o644) -> None:
+    def overwrite(self, name: str | PurePath, data: bytes) -> None:
         """Make a new file in place of a file or link of this name."""
         self.unlink(name)
-        self.write_bytes(name, data, mode)
+        self.write_bytes(name, data)
 
     def make_fifo(self, name: str | PurePath, flags: int = os.O_RDWR) -> int:
         """Make a FIFO, and return its descriptor. Raises FileExistsError if anything has this name.
@@ -298,10 +311,13 @@ class UntrustedDirectory:
 
 def read_named(path: Path, limit: int = LIMIT) -> bytes:
     """Return the contents of a regular file of at most `limit` bytes that the user has named. Links in its
-    path are followed, also out of the directory.
+    path are followed, also out of the directory. The user's own streams, such as /dev/stdin, are read too.
 
     Raises OSError, like the methods of UntrustedDirectory.
     """
+    if _STREAM.fullmatch(str(path)):
+        with path.open("rb") as stream:
+            return _read_all(stream, path, limit)
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         with _open_regular(fd, path) as file:
@@ -316,7 +332,8 @@ def _open_regular(fd: int, path: Path, buffering: int = 1 << 16) -> BufferedRead
     try:
         opened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as e:
-        raise OSError(e.errno, e.strerror, str(path)) from None
+        kind = _StaleError if e.errno == errno.ESTALE else OSError
+        raise kind(e.errno, e.strerror, str(path)) from None
     return BufferedReader(FileIO(opened), buffering)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from ..errors import RunError, UnavailableError
 from ..host import Host
 from ..host.processes import labelled as processes
-from ..host.removal import remove_tree
+from ..host.removal import discard_tree, remove_tree
 from ..host.untrusted import UntrustedDirectory
 from ..model.environments.image import Expired, ImageDefinition
 from .build_errors import disk_full, failure
@@ -77,7 +77,7 @@ def build(
             _unpack(host, definition.name, work)
         progress(f"image {definition.name}: computing the digest")
         image = store.adopt(definition.name, key, work, finished(tree, definition.suite, epoch))
-        remove_tree(kept, ignore_errors=True)
+        discard_tree(kept)
         return image
 
 
@@ -214,7 +214,7 @@ def finished(tree: Path, origin: str, epoch: int | None) -> TreeDescription:
     if root.stat("etc/hosts") is None:
         root.make_directory("etc")
         root.unlink("etc/hosts")  # a link to nothing
-        root.write_bytes("etc/hosts", HOSTS.encode())
+        root.write_bytes("etc/hosts", HOSTS.encode(), 0o644)
     if epoch is not None:
         clamp_times(tree, epoch)
     return TreeDescription(

@@ -121,8 +121,11 @@ def own_run(directory: Path) -> OwnRun | None:
 
     Raises RecordsError if the note is corrupt.
     """
-    path, place = directory.resolve(), _place()
-    name = _name(path)
+    path = directory.resolve()
+    try:
+        place, name = _place(), _name(path)
+    except OSError:  # no home directory, so no notes
+        return None
     if not _is_private(place):
         return None
     try:

@@ -125,7 +125,7 @@ class SeriesDirectory:
                         key=str(p["key"]),
                         title=str(p["title"]),
                         share=float(p["share"]),
-                        study=None if p["absent"] else self._study(f"{STUDIES}/{p['key']}.yaml", load),
+                        study=None if p["absent"] else self._study(str(p["key"]), load),
                         places={str(k): str(v) for k, v in p["places"].items()},
                         sizes_from=str(p.get("sizes_from", "")),
                         absent=str(p["absent"]),
@@ -138,7 +138,10 @@ class SeriesDirectory:
                 notes=tuple(map(str, data["notes"])),
             )
 
-    def _study(self, name: str, load: Callable[[str, str], Study]) -> Study:
+    def _study(self, key: str, load: Callable[[str, str], Study]) -> Study:
+        if "/" in key:  # the user is shown the studies in this directory only, before they are executed
+            raise ValueError(f"{key!r} is no key of a part")
+        name = f"{STUDIES}/{key}.yaml"
         return load(text_in(self.files, name), str(self.path / name))
 
     def part(self, part: Part) -> ResultsDirectory | None:

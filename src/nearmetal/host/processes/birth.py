@@ -1,8 +1,11 @@
-"""The start time of a process, which distinguishes it from a later one with the same PID."""
+"""The start time of a process, which distinguishes it from a later one with the same PID, and signals that
+reach no later one."""
 
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 _START_TIME = 19
@@ -44,6 +47,19 @@ def lives(pid: int, born: int | None = None) -> bool:
     except OSError:
         return _exists(pid)
     return begin is not None and born in (None, begin)
+
+
+def send_signal(pid: int, number: int, is_right: Callable[[], bool]) -> None:
+    """Send a signal to a process, unless its PID belongs to another process by now. Raises OSError.
+
+    is_right: returns whether the process with this PID is the right one; it may raise OSError.
+    """
+    fd = os.pidfd_open(pid)
+    try:
+        if is_right():  # then the descriptor is that of the right one
+            signal.pidfd_send_signal(fd, number)
+    finally:
+        os.close(fd)
 
 
 def _exists(pid: int) -> bool:

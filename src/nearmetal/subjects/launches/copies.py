@@ -16,7 +16,7 @@ from ...errors import TrialFailedError
 from ...host import Completed, Process
 from ...host.processes.bounded import shortened
 from ...host.processes.helper import wait_readable
-from ...host.removal import remove_tree
+from ...host.removal import discard_tree
 from ...host.untrusted import UntrustedDirectory
 from ...meters.groups import MeteredArm
 from ...model.change import replace
@@ -154,7 +154,7 @@ class _Gate(ExitStack):
         Raises OSError if they cannot be created.
         """
         self.directory.mkdir()
-        self.callback(remove_tree, self.directory, ignore_errors=True)
+        self.callback(discard_tree, self.directory)
         # Opened for reading and writing, so that no open() blocks, here or in a copy.
         own, name = UntrustedDirectory(self.directory.parent), self.directory.name
         self._arrived = own.make_fifo(f"{name}/arrived")
