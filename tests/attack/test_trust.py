@@ -86,7 +86,7 @@ def test_a_directory_from_elsewhere_is_run_only_if_the_user_says_so(tmp_path: Pa
             directory_to_run(path, tmp_path, ask=None if again else ask)
         assert "--trust" in caught.value.remedy
     assert asked[0] == [
-        "LD_PRELOAD='/x y' sh -c 'touch \N{REPLACEMENT CHARACTER}[2Jmarker'",
+        "LD_PRELOAD='/x y' sh -c 'touch \x1b[2Jmarker'",
         "a script:",
         "    #!/bin/sh",
         "    rm -rf .",

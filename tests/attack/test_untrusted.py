@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from nearmetal.host import untrusted
-from nearmetal.host.untrusted import UntrustedDirectory, read_named, remove_tree
+from nearmetal.host.removal import remove_tree
+from nearmetal.host.untrusted import UntrustedDirectory, read_named
 
 pytestmark = pytest.mark.attack
 

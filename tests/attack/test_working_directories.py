@@ -15,7 +15,8 @@ import pytest
 from nearmetal.environments import Seat
 from nearmetal.errors import TrialFailedError
 from nearmetal.host import Completed
-from nearmetal.host.untrusted import UntrustedDirectory, discard_tree
+from nearmetal.host.removal import discard_tree
+from nearmetal.host.untrusted import UntrustedDirectory
 from nearmetal.node.ssh import SshKeys, ssh_servers
 from nearmetal.subjects.launches.staging import empty, fill, forget_outputs, read_outputs
 

@@ -9,12 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import UsageError
-from ..host.untrusted import remove_tree
+from ..host.removal import remove_tree
 from ..model.study import Study
 from ..records import ResultsDirectory, SeriesDirectory
 from ..records.own_runs import newest_own_run, note_run, own_run, studies_digest
 from ..study_file import load_study
-from ..study_file.problems import printable
 
 PLAN, SERIES = "plan.json", "series.json"
 """Files of a run that can be resumed, and of a study in parts."""
@@ -125,13 +124,12 @@ def _parts(directory: Path) -> list[Path]:
 
 
 def _commands(directories: Sequence[Path]) -> Iterator[str]:
-    """Yield the user's programs in the studies of directories as text that is safe to print, and the path of
-    each study, which says what else is started."""
+    """Yield the user's programs in the studies of directories, and the path of each study, which says what
+    else is started."""
     patterns = ("study.yaml", "studies/*.yaml")
     for file in (file for path in directories for name in patterns for file in sorted(path.glob(name))):
-        for line in _programs(load_study(file, None, seed=0)):
-            yield printable(line)
-        yield f"and what else is in {printable(str(file))}"
+        yield from _programs(load_study(file, None, seed=0))
+        yield f"and what else is in {file}"
 
 
 def _programs(study: Study) -> Iterator[str]:

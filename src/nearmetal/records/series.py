@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..host.durable import sync_directory, write_file
 from ..host.untrusted import UntrustedDirectory
 from ..model.series import PER_NODE, Figure, Omission, Part, Scale, Series
 from ..model.study import Study
 from .directory import PLAN, STAMP, ResultsDirectory, directories_with
-from .disk import failure, sync_directory, write_file
+from .disk import failure
 from .json_files import (
     corrupt_at,
     json_bytes,

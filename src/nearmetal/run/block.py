@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..host.untrusted import discard_tree
+from ..host.removal import discard_tree
 from ..meters.groups import GroupMeters, Window
 from ..model.plan import NextBlock, TrialSpec
 from ..model.record import GROUP_PHASE, Fold, Row, Status, TrialRecord

@@ -16,7 +16,8 @@ from ...errors import TrialFailedError
 from ...host import Completed, Process
 from ...host.processes.bounded import shortened
 from ...host.processes.helper import wait_readable
-from ...host.untrusted import UntrustedDirectory, discard_tree
+from ...host.removal import discard_tree
+from ...host.untrusted import UntrustedDirectory
 from ...meters.groups import MeteredArm
 from ...model.change import replace
 from ...model.record import Row, Status

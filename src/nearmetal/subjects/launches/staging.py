@@ -14,7 +14,8 @@ from typing import BinaryIO
 
 from ...errors import TrialFailedError
 from ...host.processes.bounded import gap
-from ...host.untrusted import UntrustedDirectory, discard_tree, remove_tree
+from ...host.removal import discard_tree, remove_tree
+from ...host.untrusted import UntrustedDirectory
 from ...model.study import CommandWorkload
 from ...model.workloads.script import SCRIPT
 from ...node.trial import Trial
@@ -85,13 +86,13 @@ def _copy(source: Path, own: UntrustedDirectory, name: PurePath) -> None:
     status = source.stat()
     if source.is_dir():
         own.make_directory(name)
-        for inner in sorted(source.iterdir()):
+        for inner in sorted(source.iterdir()):  # trusted: the user names it
             _copy(inner, own, name / inner.name)
         fd = own.open(name, os.O_RDONLY | os.O_DIRECTORY)
     elif source.is_file():
         own.unlink(name)
         fd = own.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        with source.open("rb") as data, os.fdopen(os.dup(fd), "wb") as out:
+        with os.fdopen(os.dup(fd), "wb") as out, source.open("rb") as data:  # trusted: the user names it
             shutil.copyfileobj(data, out, 1 << 20)
     else:
         raise OSError(errno.EINVAL, "is neither a file nor a directory", str(source))
@@ -144,14 +145,14 @@ def read_outputs(directory: Path, names: Iterable[str]) -> dict[str, str]:
     """
     found = {}
     for name in names:
-        file = _opened(directory, name)
+        file = _open_output(directory, name)
         if file is not None:
             with file:
                 found[name] = _read(file)
     return found
 
 
-def _opened(directory: Path, name: str) -> BinaryIO | None:
+def _open_output(directory: Path, name: str) -> BinaryIO | None:
     """Open a file that a program may have written. Return None if it does not exist.
 
     Raises TrialFailedError if it is not a regular file: the program may have left a FIFO without a writer, or
@@ -194,11 +195,11 @@ def compared(workload: CommandWorkload, directory: Path | None, stdout: str, std
         found: BinaryIO | None = io.BytesIO(text.encode(errors="replace"))
     else:
         assert directory is not None
-        found = _opened(directory, verify.file)
+        found = _open_output(directory, verify.file)
     if found is None:
         return "nothing was written"
     try:
-        with found, Path(verify.reference.path).open("rb") as wanted:
+        with found, Path(verify.reference.path).open("rb") as wanted:  # trusted: the user names it
             return difference(found, wanted, verify.reference)
     except OSError as e:
         raise TrialFailedError(
