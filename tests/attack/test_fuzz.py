@@ -13,7 +13,7 @@ from tests.attack.fuzzing import Reader, fuzz, refused
 from tests.attack.readers import FOUND, READERS
 
 pytestmark = pytest.mark.attack
-SECONDS = float(os.environ.get("FUZZ_SECONDS", "30"))
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "60"))
 
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
