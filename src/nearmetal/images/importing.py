@@ -183,8 +183,8 @@ def sif_offset(path: Path) -> int:
 
     Raises RunError if the file contains none.
     """
-    # OSError: a negative offset.
-    with contextlib.suppress(struct.error, OSError), path.open("rb") as file:  # trusted: see kind_of()
+    # An offset may be negative (OSError).
+    with path.open("rb") as file, contextlib.suppress(struct.error, OSError):  # trusted: see kind_of()
         header = os.pread(file.fileno(), _SIF_HEADER.size, 0)
         total, at = _SIF_HEADER.unpack(header)[8:10]
         size = _SIF_DESCRIPTOR.size * min(max(total, 0), 1000)

@@ -89,7 +89,7 @@ def note_run(directory: Path, workers: Workers | None = None) -> None:
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     place.chmod(0o700)
     if (why := find_exposure(place)) is not None:
-        raise PermissionError(errno.EPERM, why)
+        raise PermissionError(errno.EPERM, why, str(place))
     before = None
     with suppress(RecordsError):  # a corrupt note is replaced
         before = own_run(path)
