@@ -58,20 +58,26 @@ class Ground:
         self.store = ImageStore(directory / "images")
 
     def make(self, cards: tuple[str, str]) -> None:
-        self.numvfs.parent.mkdir(parents=True)
-        self.numvfs.write_text("0\n")
-        for name in cards:
-            (self.directory / "sys/class/net" / name).symlink_to(f"/sys/class/net/{name}")
+        self.make_sys(cards)
         self.group.mkdir()
         for name, text in (("controllers", "cpu io memory"), ("subtree_control", "io"), ("procs", "")):
             (self.group / f"cgroup.{name}").write_text(text)
         self.disk.mkdir()
 
-    def use(self) -> None:
-        notes.ROOT_STATE = self.directory / "state"
+    def make_sys(self, cards: tuple[str, str]) -> None:
+        self.numvfs.parent.mkdir(parents=True)
+        self.numvfs.write_text("0\n")
+        for name in cards:
+            (self.directory / "sys/class/net" / name).symlink_to(f"/sys/class/net/{name}")
+
+    def use_sys(self) -> None:
         devices.SYS = self.directory / "sys"
         devices._SETTLES = 0
         devices.functions = lambda *_: ("a", "b", "c")
+
+    def use(self) -> None:
+        notes.ROOT_STATE = self.directory / "state"
+        self.use_sys()
         patch.object(controllers, "write_control", _write_control).start()
         every._managers = lambda: ()
         mkdir = Path.mkdir
@@ -151,32 +157,31 @@ def two_cards() -> Iterator[tuple[str, str]]:
 
 
 def change(ground: Ground, label: str, cards: tuple[str, str], order: random.Random) -> None:
-    """Make all changes in a random order, and undo them, again and again."""
+    """Make all changes in a random order, and undo them."""
     controllers._label = lambda: label
     settings = NetworkSettings(devices=cards, mtu=1600, offloads=Offloads(tso=False))
     want = NetworkRequest(attachment=Attachment.PHYS, settings=settings, instances=2)
     parents = cgroups.machine_parents()
     assert isinstance(parents, cgroups.Parents)
-    while True:
-        with ExitStack() as stack:
-            scratch = stack.enter_context(memory_scratch_directory(label))
-            made = cgroups.directories(parents, f"{label}-0", {"cpu", "memory"})
-            stack.callback(cgroups.remove, cgroups.unique(made))
-            network = build_networks(label, [want], scratch)
-            groups = partial(cgroups.create, made, cgroups.GroupLimits())
-            ways: list[Callable[[], object]] = [
-                partial(stack.enter_context, devices.made_functions(HOST, "ens1", 3, label)),
-                partial(stack.enter_context, outside_directory(ground.disk / f"{label}-work")),
-                partial(stack.enter_context, short_directory(f"{label}-ssh")),
-                partial(stack.enter_context, shared_memory_directory(label)),
-                partial(stack.enter_context, network),
-                partial(stack.enter_context, controllers.divided(ground.group, {"cpu", "memory"})),
-                partial(stack.enter_context, ground.store.making("a", "import-a")),
-                groups,
-            ]
-            order.shuffle(ways)
-            for way in ways:
-                way()
+    with ExitStack() as stack:
+        scratch = stack.enter_context(memory_scratch_directory(label))
+        made = cgroups.directories(parents, f"{label}-0", {"cpu", "memory"})
+        stack.callback(cgroups.remove, cgroups.unique(made))
+        network = build_networks(label, [want], scratch)
+        groups = partial(cgroups.create, made, cgroups.GroupLimits())
+        ways: list[Callable[[], object]] = [
+            partial(stack.enter_context, devices.make_functions(HOST, "ens1", 3, label)),
+            partial(stack.enter_context, outside_directory(ground.disk / f"{label}-work")),
+            partial(stack.enter_context, short_directory(f"{label}-ssh")),
+            partial(stack.enter_context, shared_memory_directory(label)),
+            partial(stack.enter_context, network),
+            partial(stack.enter_context, controllers.divide_group(ground.group, {"cpu", "memory"})),
+            partial(stack.enter_context, ground.store.making("a", "import-a")),
+            groups,
+        ]
+        order.shuffle(ways)
+        for way in ways:
+            way()
 
 
 def clean(ground: Ground, label: str) -> Cleaned:
@@ -216,7 +221,9 @@ def main() -> int:
         if what == "clean":
             clean(ground, label)
         else:
-            change(ground, label, (cards[0], cards[1]), random.Random(cards[2]))
+            order = random.Random(cards[2])
+            while True:
+                change(ground, label, (cards[0], cards[1]), order)
         return 0
     draw, bad, kinds = random.Random(options.seed), 0, Counter[str]()
     for number in range(options.kills):

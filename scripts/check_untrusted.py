@@ -12,6 +12,9 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "nearmetal"
 MODULES = (
+    "environments/criu_images.py",
+    "environments/external/*.py",
+    "images/*.py",
     "records/*.py",
     "samplers/*.py",
     "study_file/**/*.py",
@@ -24,8 +27,10 @@ MODULES = (
     "api/results.py",
     "api/series/*.py",
     "cli/read/*.py",
+    "subjects/launches/staging.py",
 )
-"""Modules that read results directories, studies, papers and lists of nodes."""
+"""Modules that read results directories, studies, papers, lists of nodes, images, checkpoints, and what
+programs write."""
 MARK = "# trusted: "
 ALWAYS = {"glob", "rglob", "iterdir", "read_text", "write_text", "touch"}
 """Methods of Path that UntrustedDirectory lacks."""

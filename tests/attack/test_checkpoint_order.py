@@ -28,6 +28,7 @@ from nearmetal.environments.external import (
 from nearmetal.environments.external.saved import HANDED_OVER, RESTORED, require_new
 from nearmetal.errors import RunError, UsageError
 from nearmetal.host import LocalHost
+from nearmetal.host.durable import is_temporary
 from nearmetal.lifecycle import Method
 from nearmetal.testing.fake_host import FakeHost
 
@@ -280,7 +281,8 @@ def test_the_note_of_a_move_is_on_the_disk_before_the_restore_on_the_other_host(
 
     def check() -> None:
         assert (tmp_path / HANDED_OVER).read_text().startswith("node7:")
-        assert flushed[-2:] == [tmp_path / f".{HANDED_OVER}", tmp_path], "the content, then its name"
+        content, directory = flushed[-2:]
+        assert is_temporary(content.name) and directory == tmp_path, "the content, then its name"
 
     there = There(
         host=HOST, remote=cast(Any, Near()), path=tmp_path, bandwidth=None, time_limit=30.0, end=0.0

@@ -17,9 +17,10 @@ import pytest
 
 from nearmetal.errors import BusyError, RunError
 from nearmetal.host import cgroups, leftovers, lock
-from nearmetal.host.liveness import is_alive
-from nearmetal.host.lock import birth, living_runs, machine_lock, parse_runs
-from nearmetal.host.run_mark import marked, process_name
+from nearmetal.host.liveness import living_labels
+from nearmetal.host.lock import living_runs, machine_lock, parse_runs
+from nearmetal.host.processes.birth import birth
+from nearmetal.host.run_mark import process_name, set_mark
 
 pytestmark = pytest.mark.attack
 
@@ -48,6 +49,20 @@ def no_wait() -> Iterator[None]:
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def locked_by_another(function: str, place: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Let a process that is no run lock a file, by flock or lockf."""
+    program = (
+        f"import fcntl, sys; file = open(sys.argv[1], 'a+'); fcntl.{function}(file, fcntl.LOCK_EX)\n"
+        "print(flush=True); input()"
+    )
+    argv = [sys.executable, "-c", program, str(place)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"\n"
+        yield process
+        process.kill()
 
 
 @pytest.fixture
@@ -161,7 +176,7 @@ def test_things_that_are_no_lock(place: Path, kind: str) -> None:
         pass
     assert caught.value.remedy is not None and "--force" in caught.value.remedy
     with machine_lock(VICTIM, command="c", force=True, path=place):
-        assert is_alive(VICTIM)
+        assert VICTIM in living_labels()
     assert precious.read_text() == "precious"
 
 
@@ -193,13 +208,7 @@ def test_a_process_that_holds_the_lock_and_names_no_run(place: Path) -> None:
 
 
 def test_a_run_of_a_version_without_marks_is_known_by_the_lock_that_it_holds(place: Path) -> None:
-    program = (
-        "import fcntl, sys; file = open(sys.argv[1], 'a+'); fcntl.flock(file, fcntl.LOCK_EX)\n"
-        "print(flush=True); input()"
-    )
-    argv = [sys.executable, "-c", program, str(place)]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"\n"
+    with locked_by_another("flock", place) as process:
         place.write_text(line(process.pid, run=VICTIM) + line(os.getpid()))
         assert [run.run for run in living_runs(place)] == [VICTIM]
         with pytest.raises(BusyError, match=VICTIM), machine_lock(FORGED, command="c", path=place):
@@ -225,24 +234,16 @@ def test_the_lock_is_left_over_if_nobody_holds_it(place: Path) -> None:
 @pytest.mark.usefixtures("no_wait")
 def test_a_process_that_never_lets_the_lines_be_changed(place: Path) -> None:
     place.touch()
-    program = (
-        "import fcntl, sys; file = open(sys.argv[1], 'r+'); fcntl.lockf(file, fcntl.LOCK_EX)\n"
-        "print(flush=True); input()"
-    )
-    argv = [sys.executable, "-c", program, str(place)]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"\n"
-        with machine_lock(VICTIM, command="c", path=place):
-            assert [run.run for run in living_runs(place)] == [VICTIM]
-        process.kill()
+    with locked_by_another("lockf", place), machine_lock(VICTIM, command="c", path=place):
+        assert [run.run for run in living_runs(place)] == [VICTIM]
 
 
 def test_a_lock_in_a_directory_of_its_own_does_not_hide_a_run(place: Path, tmp_path: Path) -> None:
     """As in a job whose /tmp is private: its lock file is another file."""
     assert leftovers.wanted_names()(f"{FORGED}-0-1")
     with run_of_another(tmp_path / "lock of its own"):
-        assert is_alive(f"{FORGED}-0-1") and not leftovers.wanted_names()(f"{FORGED}-0-1")
-    assert not is_alive(f"{FORGED}-0-1")
+        assert not leftovers.wanted_names()(f"{FORGED}-0-1")
+    assert leftovers.wanted_names()(f"{FORGED}-0-1")
 
 
 def test_a_mark_can_be_forged_for_one_run_only() -> None:
@@ -251,13 +252,14 @@ def test_a_mark_can_be_forged_for_one_run_only() -> None:
     try:
         for forged in ("nearmetal", "nearmetal-", "nearmetal\x1b[2J"):
             name.write_text(forged)
-            assert not is_alive(FORGED)
+            assert FORGED not in living_labels()
     finally:
         name.write_text(before)
-    with marked("nearmetal"):
-        assert not is_alive(FORGED)
-    with marked(FORGED):
-        assert name.read_text() == f"{process_name(FORGED)}\n" and is_alive(FORGED) and not is_alive(VICTIM)
+    with set_mark("nearmetal"):
+        assert FORGED not in living_labels()
+    with set_mark(FORGED):
+        assert name.read_text() == f"{process_name(FORGED)}\n"
+        assert {FORGED, VICTIM} & living_labels() == {FORGED}
     assert name.read_text() == before
 
 

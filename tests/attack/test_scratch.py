@@ -11,7 +11,6 @@ import pytest
 
 from nearmetal.environments.storage import volume
 from nearmetal.host import LocalHost, runtime
-from nearmetal.host.outside import outside_directory
 from nearmetal.host.runtime import memory_scratch_directory, scratch_directory
 from nearmetal.model.environments.environment import Storage, StorageKind
 
@@ -27,15 +26,6 @@ def own_runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-def test_nobody_else_enters_the_directories_of_a_run(tmp_path: Path) -> None:
-    with (
-        scratch_directory("nearmetal-attack1") as scratch,
-        memory_scratch_directory("nearmetal-attack2") as memory,
-        outside_directory(tmp_path / "nearmetal-attack1-outside") as outside,
-    ):
-        assert [mode(path) for path in (scratch, memory, outside)] == [0o700] * 3
 
 
 @NEEDS_ROOT

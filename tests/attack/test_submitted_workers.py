@@ -25,7 +25,7 @@ from nearmetal.engines.ssh import Ssh
 from nearmetal.engines.tables import table_engine
 from nearmetal.errors import NearmetalError, RecordsError, RunError, UnavailableError, UsageError
 from nearmetal.host import Completed
-from nearmetal.host.lock import birth
+from nearmetal.host.processes.birth import birth
 from nearmetal.records import ResultsDirectory
 from nearmetal.records.own_runs import Workers, note_run, own_run
 from nearmetal.testing.fake_host import FakeHost
@@ -44,13 +44,30 @@ def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(os, "kill", lambda pid, number: made.write_text(f"kill {pid} {number}"))
+    for module, name in ((os, "kill"), (signal, "pidfd_send_signal")):
+        monkeypatch.setattr(module, name, lambda to, number: made.write_text(f"kill {to} {number}"))
     return made
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> ResultsDirectory:
     return ResultsDirectory.create(tmp_path / "results", "s", study_yaml="name: s\n")
+
+
+def test_a_process_that_gets_the_pid_of_an_ended_worker_is_spared(
+    marker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    born = birth(os.getpid())
+    open_process, others = os.pidfd_open, list[int]()
+
+    def open_later(pid: int) -> int:
+        others.append(pid)
+        return open_process(pid)
+
+    monkeypatch.setattr(os, "pidfd_open", open_later)
+    monkeypatch.setattr("nearmetal.engines.local.birth", lambda pid: 1 if pid in others else born)
+    Local().cancel(FakeHost(), [f"{os.getpid()}:{born}"], {})
+    assert not marker.exists() and others
 
 
 def job_in(logs: Path) -> Job:

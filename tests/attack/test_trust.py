@@ -15,9 +15,10 @@ import pytest
 
 from nearmetal import api
 from nearmetal.api.trust import PLAN, directory_to_run, require_study, require_trust
-from nearmetal.errors import NearmetalError, UsageError
+from nearmetal.errors import NearmetalError, RecordsError, UsageError
 from nearmetal.records import ResultsDirectory, SeriesDirectory
 from nearmetal.records.own_runs import note_run, own_run, studies_digest
+from nearmetal.study_file import load_text
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.workloads.build import (
     PROGRAMS,
@@ -85,7 +86,7 @@ def test_a_directory_from_elsewhere_is_run_only_if_the_user_says_so(tmp_path: Pa
             directory_to_run(path, tmp_path, ask=None if again else ask)
         assert "--trust" in caught.value.remedy
     assert asked[0] == [
-        "LD_PRELOAD='/x y' sh -c 'touch \N{REPLACEMENT CHARACTER}[2Jmarker'",
+        "LD_PRELOAD='/x y' sh -c 'touch \x1b[2Jmarker'",
         "a script:",
         "    #!/bin/sh",
         "    rm -rf .",
@@ -105,6 +106,18 @@ def test_a_directory_from_elsewhere_is_run_only_if_the_user_says_so(tmp_path: Pa
         api.resume(shutil.copytree(path, tmp_path / "copied"))
 
 
+def test_a_study_is_not_exchanged_while_the_user_reads_it(tmp_path: Path) -> None:
+    path = run_in(tmp_path, "s")
+
+    def ask(directory: Path, commands: Sequence[str]) -> bool:
+        (path / "study.yaml").write_text(STUDY.replace("marker", "other"))
+        return True
+
+    with pytest.raises(UsageError, match="was changed while you were asked"):
+        require_trust(path, ask=ask)
+    assert own_run(path) is None
+
+
 def test_trust_follows_no_link_out_of_the_directory(tmp_path: Path) -> None:
     path, outside = run_in(tmp_path, "s"), tmp_path / "outside"
     outside.mkdir()
@@ -117,6 +130,17 @@ def test_trust_follows_no_link_out_of_the_directory(tmp_path: Path) -> None:
     for trust in (True, False):
         with pytest.raises(NearmetalError, match="leads out of the directory"):
             require_trust(path, trust=trust)
+
+
+def test_a_part_has_no_study_elsewhere_in_the_directory(tmp_path: Path) -> None:
+    """Its commands would be executed, but not shown."""
+    part = {"key": "../p", "title": "", "share": 1, "absent": "", "places": {}, "notes": []}
+    head = {"schema": 1, "created": 0, "name": "s", "title": "", "scale": None, "paper": "", "seed": 0}
+    (tmp_path / "series.json").write_text(json.dumps({**head, "max_time": 1, "notes": [], "parts": [part]}))
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "p.yaml").write_text(STUDY)
+    with pytest.raises(RecordsError, match=r"'\.\./p' is no key of a part"):
+        SeriesDirectory(path=tmp_path).series(lambda text, where: load_text(text, where, None))
 
 
 def test_a_study_in_parts_is_trusted_with_all_its_parts(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from nearmetal.host.cgroups import controllers
 from nearmetal.host.facts import devices
 from nearmetal.host.leftovers import Leftover, LeftoverKind, find, remove
 from nearmetal.host.notes import Controllers, Directories, Functions, read_notes, write_note
-from nearmetal.host.outside import outside_directory
+from nearmetal.host.outside import outside_directory, remove_directories
 from nearmetal.images.store import ImageStore
 from nearmetal.network.devices import register_give_back
 
@@ -94,7 +94,7 @@ def numvfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 FUNCTIONS = """
 from nearmetal.host.runtime import memory_scratch_directory
 devices.SYS, devices._SETTLES, devices.functions = place, 0, lambda *_: ("a", "b")
-with memory_scratch_directory(label), devices.made_functions(LocalHost(), "ens1", 2, label):
+with memory_scratch_directory(label), devices.make_functions(LocalHost(), "ens1", 2, label):
 """
 
 
@@ -367,7 +367,7 @@ def forged(victim: Path, label: str) -> Iterator[tuple[str, str | bytes, str]]:
     yield name, content("Command", argv="rm"), "Invalid value"
     yield name, "{", "truncated"
     yield name, b"\xff\xfe", "JSON is malformed"
-    yield name, " " * (1 << 17), "is too large"
+    yield name, " " * (1 << 17), "has more than 65536 bytes"
     yield f"{label}.x.json", content("Directories", parent="/tmp"), "the name is not that of a note"
 
 
@@ -421,7 +421,7 @@ def test_a_directory_that_another_user_has_made_is_kept(
 
 
 def _functions(stack: ExitStack, tmp_path: Path, label: str) -> None:
-    stack.enter_context(devices.made_functions(HOST, "ens1", 2, label))
+    stack.enter_context(devices.make_functions(HOST, "ens1", 2, label))
 
 
 def _directory(stack: ExitStack, tmp_path: Path, label: str) -> None:
@@ -488,6 +488,52 @@ def test_a_note_is_on_the_disk_before_the_change(
     assert kernel.group.exists()
 
 
+def _leave(label: str, path: Path) -> None:
+    with outside_directory(path):
+        pass
+    notes._settle_quietly(read_notes()[0][0], remove_directories)  # as at the exit of this process
+
+
+def _clean(label: str, path: Path) -> None:
+    write_note(label, Directories(parent=str(path.parent)))
+    path.mkdir()
+    assert removed(clean_up(HOST, label, quietly=True)) == [LeftoverKind.STORAGE]
+
+
+@pytest.mark.parametrize("remove_it", [_leave, _clean])
+def test_a_directory_is_gone_from_the_disk_before_its_note(
+    remove_it: Callable[[str, Path], None], tmp_path: Path, label: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be on different file systems, so that after a power cut only the directory could be back."""
+    path, calls = tmp_path / f"{label}-work", list[str]()
+    fsync, unlink = os.fsync, Path.unlink
+
+    def synced(fd: int) -> None:
+        if Path(f"/proc/self/fd/{fd}").readlink() == tmp_path:
+            calls.append(f"sync, {'with' if path.exists() else 'without'} the directory")
+        fsync(fd)
+
+    def unlinked(file: Path, missing_ok: bool = False) -> None:
+        if file.name.startswith(label) and file.suffix == ".json":
+            calls.append("note removed")
+        unlink(file, missing_ok)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "unlink", unlinked)
+    remove_it(label, path)
+    assert calls[-2:] == ["sync, without the directory", "note removed"]
+    assert read_notes() == ((), ())
+
+
+def test_clean_removes_directories_of_any_depth(
+    make_deep: Callable[[Path], None], tmp_path: Path, label: str
+) -> None:
+    write_note(label, Directories(parent=str(tmp_path)))
+    (tmp_path / f"{label}-work").mkdir()
+    make_deep(tmp_path / f"{label}-work")
+    assert removed(clean_up(HOST, label, quietly=True)) == [LeftoverKind.STORAGE]
+
+
 def test_a_change_without_a_note_is_not_made(
     numvfs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -501,7 +547,7 @@ def test_a_change_without_a_note_is_not_made(
     monkeypatch.setattr(os, "fsync", full)
     with (
         pytest.raises(RunError, match="No space left"),
-        devices.made_functions(HOST, "ens1", 2, "nearmetal-0a1b2c"),
+        devices.make_functions(HOST, "ens1", 2, "nearmetal-0a1b2c"),
     ):
         pass
     assert numvfs.read_text() == "0\n"

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from nearmetal.host import untrusted
-from nearmetal.host.untrusted import UntrustedDirectory, read_named, remove_tree
+from nearmetal.host.removal import remove_tree
+from nearmetal.host.untrusted import UntrustedDirectory, read_named
 
 pytestmark = pytest.mark.attack
 
@@ -160,6 +161,11 @@ def test_a_file_that_the_user_names_may_be_a_link_but_nothing_that_waits(tree: P
             read_named(tree / name)
     with pytest.raises(OSError) as caught:
         read_named(tree / "absolute", limit=5)
+    out, end = os.pipe()
+    os.write(end, b"study")
+    os.close(end)
+    assert read_named(Path(f"/dev/fd/{out}")) == b"study"  # as the shell names <(COMMAND)
+    os.close(out)
     assert caught.value.errno == errno.EFBIG
 
 
@@ -205,3 +211,18 @@ def test_what_cannot_be_removed_keeps_nothing_else(tree: Path, monkeypatch: pyte
     with pytest.raises(OSError, match="immutable"):
         remove_tree(tree)
     assert [p.name for p in tree.iterdir()] == ["absolute"]
+
+
+def test_a_file_that_another_machine_replaces_is_opened_again(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS finds no longer what a descriptor of the replaced file leads to."""
+    opened, stale = os.open, [True]
+
+    def reopen(path: str | Path, *rest: int, **more: int) -> int:
+        if str(path).startswith("/proc/self/fd/") and stale and stale.pop():
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return opened(path, *rest, **more)
+
+    monkeypatch.setattr(os, "open", reopen)
+    assert UntrustedDirectory(tree).read_bytes("below/file") == b"own" and not stale

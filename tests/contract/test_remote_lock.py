@@ -15,7 +15,8 @@ from nearmetal.environments import Tools
 from nearmetal.errors import BusyError, RunError
 from nearmetal.host import LocalHost, lock
 from nearmetal.host.leftovers import wanted_names
-from nearmetal.host.lock import RunInfo, birth, living_runs, machine_lock, parse_runs
+from nearmetal.host.lock import RunInfo, living_runs, machine_lock, parse_runs
+from nearmetal.host.processes.birth import birth
 from nearmetal.node import remote_lock
 from nearmetal.node.remote_lock import entered, living_there
 

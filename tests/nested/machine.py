@@ -85,21 +85,23 @@ def outer_machine(
     memory_mib: int = 2048,
     carried: Path | None = None,
     image: Image | None = None,
+    written: Path | None = None,
 ) -> Iterator[Outer]:
     """A running one. directory: empty, for its disk, keys and console; carried: an erofs image that it has
-    under /carried; image: None for the usual."""
+    under /carried; image: None for the usual; written: its disk, which is made if it does not exist."""
     image = image or outer_image()
     disk = in_form(LocalHost(), image, Form.EROFS, progress=print)
     kernel = next(image.tree.glob("boot/vmlinuz-*"))
     keys = _make_keys(directory)
     given = {name: (keys / name).read_bytes() for name in ("client.pub", "server")}
     given["init"] = (HERE / "init").read_bytes()
-    initramfs, written = directory / "initramfs", directory / "written"
+    initramfs, written = directory / "initramfs", written or directory / "written"
     write_initramfs(image.tree, kernel.name.removeprefix("vmlinuz-"), HERE / "early-init", given, initramfs)
-    written.touch()
-    os.truncate(written, DISK_BYTES)
-    lazy = "lazy_itable_init=1,lazy_journal_init=1"
-    subprocess.run(["mkfs.ext4", "-q", "-E", lazy, str(written)], check=True, timeout=600)
+    if not written.exists():
+        written.touch()
+        os.truncate(written, DISK_BYTES)
+        lazy = "lazy_itable_init=1,lazy_journal_init=1"
+        subprocess.run(["mkfs.ext4", "-q", "-E", lazy, str(written)], check=True, timeout=600)
     label, console, port = f"nearmetal-test{os.getpid()}-outer", directory / "console", _free_port()
     argv = ["qemu-system-x86_64", "-accel", "tcg,tb-size=256", "-machine", "q35", "-nodefaults"]
     # More CPUs are slower: they take turns at one lock.

@@ -92,7 +92,7 @@ def test_the_site_names_every_page_and_no_other() -> None:
 
 # ------------------------------------------------------------------------------------------------------ words
 
-MOST_WORDS = 19_200
+MOST_WORDS = 19_300
 """Words of README and docs/, code blocks and tables included. A word has at least one letter."""
 
 

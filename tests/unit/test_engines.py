@@ -25,7 +25,7 @@ from nearmetal.engines.ssh import Ssh
 from nearmetal.engines.tables import table_engine
 from nearmetal.errors import RecordsError, RunError, UnavailableError, UsageError
 from nearmetal.host import Completed
-from nearmetal.host.lock import birth
+from nearmetal.host.processes.birth import birth
 from nearmetal.model.change import replace
 from nearmetal.model.study import RealNodes
 from nearmetal.node.progress import NullProgress

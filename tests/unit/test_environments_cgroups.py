@@ -18,8 +18,8 @@ from nearmetal.host.cgroups.limits import SHORTEST_US, quota_us, settings, unifi
 from nearmetal.host.cgroups.parents import find_parents
 from nearmetal.host.cgroups.processes import remove_empty
 from nearmetal.host.counters.block_accounts import ACCOUNT, devices, temporary_group
+from nearmetal.host.labels import OURS
 from nearmetal.host.leftovers import wanted_names
-from nearmetal.host.notes import OURS
 from nearmetal.model.study import Limits
 
 V1_MOUNTS = """\

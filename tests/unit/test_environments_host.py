@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from tests.patience import until
 
 from nearmetal.errors import BusyError, RunError
-from nearmetal.host import leftovers, lock, namespaces, runtime
+from nearmetal.host import labels, leftovers, lock, namespaces, runtime
 from nearmetal.host.leftovers import Leftover, LeftoverKind
 from nearmetal.host.lock import RunInfo, machine_lock
 from nearmetal.host.mounts import own_mounts, unescape
 from nearmetal.host.processes import labelled as processes
+from nearmetal.host.processes.birth import birth
 from nearmetal.host.processes.helper import parse_report
 
 
@@ -69,7 +70,7 @@ def test_names_of_processes_need_not_be_utf8() -> None:
         assert child.stdout is not None and child.stdout.readline()
         assert processes.descendant(os.getpid(), "nm-\ufffd") == child.pid
         assert os.getpid() in processes.ancestors(child.pid)
-        assert lock.birth(child.pid) is not None
+        assert birth(child.pid) is not None
         child.kill()
 
 
@@ -87,7 +88,7 @@ def place(tmp_path: Path) -> Path:
 def other_run(run: str = "nearmetal-1st") -> RunInfo:
     """A run whose process lives: the one above us."""
     pid = os.getppid()
-    born = lock.birth(pid)
+    born = birth(pid)
     assert born is not None
     return RunInfo(pid=pid, born=born, run=run, since=0.0, command="nearmetal quick")
 
@@ -145,8 +146,9 @@ def test_any_lock_file_is_read_without_an_exception(text: str) -> None:
 
 
 def test_a_run_owns_its_label_and_those_of_its_instances() -> None:
-    assert lock.owns("nearmetal-ab", "nearmetal-ab") and lock.owns("nearmetal-ab", "nearmetal-ab-0a")
-    assert not lock.owns("nearmetal-ab", "nearmetal-abc") and not lock.owns("nearmetal-ab", "nearmetal-abc-0")
+    assert labels.owns("nearmetal-ab", "nearmetal-ab") and labels.owns("nearmetal-ab", "nearmetal-ab-0a")
+    assert not labels.owns("nearmetal-ab", "nearmetal-abc")
+    assert not labels.owns("nearmetal-ab", "nearmetal-abc-0")
 
 
 def test_run_netns_may_be_removed_by_another_run_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:

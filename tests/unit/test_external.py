@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -341,8 +342,13 @@ def test_the_images_are_described_last_and_checked_first(tmp_path: Path) -> None
         read_saved(images)
 
 
-def test_images_without_a_description_can_be_restored(tmp_path: Path) -> None:
-    (tmp_path / ".nearmetal-checkpoint.json").mkdir()  # as on a full disk
+def test_images_without_a_description_can_be_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(RunError, match="pid:7 was written to files, but not their description") as failed:
         write_saved(tmp_path, Saved(name="pid:7", method=Method.CRIU))
     assert failed.value.remedy == f"if it does not run: nearmetal restore {tmp_path}"

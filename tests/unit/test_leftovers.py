@@ -2,8 +2,8 @@
 
 import pytest
 
+from nearmetal.host.labels import OURS
 from nearmetal.host.leftovers import wanted_names
-from nearmetal.host.notes import OURS
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ from nearmetal.environments.libvirt.xml import (
 from nearmetal.environments.qemu.argv import GuestPlan, QemuDisk, Wire
 from nearmetal.errors import RunError, StudyError, UnavailableError
 from nearmetal.host import Completed, runtime
-from nearmetal.host.notes import OURS
+from nearmetal.host.labels import OURS
 from nearmetal.lifecycle import Method
 from nearmetal.model.environments.guest import (
     MIB,

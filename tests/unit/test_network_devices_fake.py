@@ -19,7 +19,7 @@ from nearmetal.host.facts.devices import (
     free_hardware,
     functions,
     ipv4_routes,
-    made_functions,
+    make_functions,
     physical_functions,
 )
 from nearmetal.host.notes import Functions, read_notes
@@ -215,7 +215,7 @@ def test_a_device_without_virtual_functions_is_named(card: Card) -> None:
 
 
 def test_a_number_of_virtual_functions_that_somebody_else_has_changed_is_kept(card: Card) -> None:
-    with made_functions(card, "ens1", 2, LABEL):
+    with make_functions(card, "ens1", 2, LABEL):
         card.numvfs.write_text("5\n")
     assert card.numvfs.read_text() == "5\n"
 
@@ -225,5 +225,5 @@ def test_refused_number_of_virtual_functions_is_reported(card: Card) -> None:
     card.numvfs.mkdir()
     card.card = ""
     refused = pytest.raises(RunError, match="ens1: 2 virtual functions were refused: Is a directory")
-    with refused, made_functions(card, "ens1", 2, LABEL):
+    with refused, make_functions(card, "ens1", 2, LABEL):
         pass

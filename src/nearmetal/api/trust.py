@@ -4,17 +4,16 @@ has made may, all others only if the user says so."""
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ..errors import UsageError
+from ..host.removal import remove_tree
 from ..model.study import Study
 from ..records import ResultsDirectory, SeriesDirectory
 from ..records.own_runs import newest_own_run, note_run, own_run, studies_digest
 from ..study_file import load_study
-from ..study_file.problems import printable
 
 PLAN, SERIES = "plan.json", "series.json"
 """Files of a run that can be resumed, and of a study in parts."""
@@ -71,14 +70,17 @@ def require_trust(
     directories = (directory, *_parts(directory))
     if all(own_run(path) is not None for path in directories):
         return
-    for path in directories:
-        studies_digest(path)  # no study is a link to another place
+    shown = [studies_digest(path) for path in directories]
     if not trust and (ask is None or not ask(directory, list(_commands(directories)))):
         raise UsageError(
             "this run was not started by you with this home directory, or it was moved, changed, or started"
             " by an earlier version; its commands may be those of somebody else",
             where=str(directory),
             remedy="read its study, then add --trust (in Python: trust=True)",
+        )
+    if [studies_digest(path) for path in directories] != shown:  # a question takes as long as the user likes
+        raise UsageError(
+            "its study was changed while you were asked", where=str(directory), remedy="look who changes it"
         )
     if dry_run:
         return
@@ -122,13 +124,12 @@ def _parts(directory: Path) -> list[Path]:
 
 
 def _commands(directories: Sequence[Path]) -> Iterator[str]:
-    """Yield the user's programs in the studies of directories as text that is safe to print, and the path of
-    each study, which says what else is started."""
+    """Yield the user's programs in the studies of directories, and the path of each study, which says what
+    else is started."""
     patterns = ("study.yaml", "studies/*.yaml")
     for file in (file for path in directories for name in patterns for file in sorted(path.glob(name))):
-        for line in _programs(load_study(file, None, seed=0)):
-            yield printable(line)
-        yield f"and what else is in {printable(str(file))}"
+        yield from _programs(load_study(file, None, seed=0))
+        yield f"and what else is in {file}"
 
 
 def _programs(study: Study) -> Iterator[str]:
@@ -145,4 +146,4 @@ def _remove(path: Path) -> None:
     if path.is_symlink():
         path.unlink()
     elif path.exists():
-        shutil.rmtree(path)
+        remove_tree(path)

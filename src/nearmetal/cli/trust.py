@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..api.trust import Ask
-from ..plain_text import one_line
 from .output import confirm, print_lines
 
 
@@ -19,7 +18,7 @@ def asker() -> Ask | None:
 def _ask(directory: Path, commands: Sequence[str]) -> bool:
     print_lines(
         f"{directory}: you have not measured this with this home directory. It would execute:",
-        *(f"  {one_line(command)}" for command in commands),
+        *(f"  {command}" for command in commands),
         to=sys.stderr,
     )
     return confirm("Execute it?")

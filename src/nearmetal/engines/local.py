@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ..errors import RunError, UsageError
 from ..host import Host
-from ..host.lock import birth
+from ..host.processes.birth import birth, send_signal
 from .contract import BIRTH, PID, Job, State
 
 
@@ -43,16 +43,21 @@ class Local:
         return tuple(ids)
 
     def states(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> dict[str, State]:
-        return {i: State.RUNNING if _pid(i) is not None else State.ENDED for i in ids}
+        return {i: State.RUNNING if _lives(i) else State.ENDED for i in ids}
 
     def cancel(self, host: Host, ids: Sequence[str], options: Mapping[str, str]) -> None:
-        for pid in map(_pid, ids):
-            if pid is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
+        for identity in ids:
+            with contextlib.suppress(ProcessLookupError):
+                send_signal(_parse(identity)[0], signal.SIGTERM, partial(_lives, identity))
 
 
-def _pid(identity: str) -> int | None:
-    """Return the PID of a worker; None if it has ended, also if another process has its PID now."""
+def _parse(identity: str) -> tuple[int, int]:
+    """Return the PID of a worker, and the start time of its process."""
     pid, born = map(int, identity.split(":"))
-    return pid if birth(pid) == born else None
+    return pid, born
+
+
+def _lives(identity: str) -> bool:
+    """Return whether a worker lives. Another process may have its PID now."""
+    pid, born = _parse(identity)
+    return birth(pid) == born

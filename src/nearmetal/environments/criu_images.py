@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError
+from ..host.untrusted import UntrustedDirectory
 from ..lifecycle import Method
 from .program import read_log
 
@@ -25,6 +26,8 @@ _IS_LAZY, _IS_PRESENT = 2, 4
 
 _LONGEST_NUMBER = 63
 """Largest shift in bits of a part of a number. Without a limit, a damaged file could take hours to read."""
+_LONGEST_PAGEMAP = 1 << 28
+"""Largest pagemap file that is read, in bytes: that of a process whose memory is in many small pieces."""
 
 
 def _varints(message: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -129,14 +132,21 @@ def read_pagemap(content: bytes, where: str = "") -> Pagemap:
     return Pagemap(pages=pages, present=total(_IS_PRESENT, _IS_PRESENT), lazy=lazy)
 
 
+def read_pagemaps(images: Path) -> Iterator[Pagemap]:
+    """Parse all pagemap-*.img files of a directory. Raises RunError like read_pagemap(), and OSError."""
+    files = UntrustedDirectory(images)
+    for name in files.names():
+        if name.startswith("pagemap-") and name.endswith(".img"):
+            yield read_pagemap(files.read_bytes(name, _LONGEST_PAGEMAP), str(images / name))
+
+
 def check_images(images: Path) -> None:
     """Check that the memory files of a checkpoint are complete: CRIU hangs when it restores incomplete ones.
 
     Raises RunError if a file is too short or missing.
     """
     expected: dict[int, int] = {}
-    for file in sorted(images.glob("pagemap-*.img")):
-        found = read_pagemap(file.read_bytes(), str(file))
+    for found in read_pagemaps(images):
         expected[found.pages] = expected.get(found.pages, 0) + found.present
     for number, wanted in expected.items():
         file = images / f"pages-{number}.img"
@@ -152,7 +162,8 @@ def statistics_of(images: Path) -> DumpStatistics:
     Raises RunError if they cannot be read.
     """
     try:
-        return read_statistics((images / "stats-dump").read_bytes(), str(images / "stats-dump"))
+        content = UntrustedDirectory(images).read_bytes("stats-dump")
+        return read_statistics(content, str(images / "stats-dump"))
     except OSError as e:
         raise RunError(f"cannot read CRIU's stats-dump: {e.strerror}", where=str(images)) from e
 
@@ -166,7 +177,7 @@ def memory_sent(images: Path, method: Method) -> int:
     if method is Method.CRIU_PAGESERVER:
         return statistics_of(images).written
     if method is Method.CRIU_LAZY:
-        return sum(read_pagemap(file.read_bytes()).lazy for file in images.glob("pagemap-*.img"))
+        return sum(pagemap.lazy for pagemap in read_pagemaps(images))
     return 0
 
 
@@ -176,7 +187,8 @@ def made(directory: Path) -> Path:
 
 
 def image_bytes(directory: Path) -> int:
-    return sum(file.stat().st_size for file in directory.rglob("*.img") if not file.is_symlink())
+    files = UntrustedDirectory(directory)
+    return sum(files.status(name).st_size for name in files.files() if name.endswith(".img"))
 
 
 def first_error(log: Path) -> str:

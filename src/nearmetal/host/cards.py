@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import RunError
 from . import ethtool, namespaces
 from .facts.devices import TAKEN, checked_device
-from .lock import owns
+from .labels import owns
 from .notes import Card, Note
 
 NETWORK_DEVICES = Path("/sys/class/net")

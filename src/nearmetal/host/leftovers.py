@@ -15,18 +15,17 @@ from ..errors import RunError
 from . import cgroups, namespaces, undo
 from .cards import NETWORK_DEVICES, marked_devices, route_socket
 from .facts.devices import TAKEN
-from .liveness import living_labels, of_living_process
-from .lock import is_left_over, lock_path, owns
+from .labels import OURS, owns
+from .liveness import is_of_living_process, living_labels
+from .lock import is_left_over, lock_path
 from .mounts import own_mounts
 from .notes import (
-    OURS,
     Card,
     Controllers,
     Directories,
     Functions,
-    drop_note,
-    ignored,
     is_held,
+    note_error,
     read_notes,
     unfinished_notes,
 )
@@ -80,7 +79,7 @@ def wanted_names(prefix: str | None = None, spare: Sequence[str] = ()) -> Callab
     def wanted(name: str) -> bool:
         if not (OURS.fullmatch(name) if prefix is None else name.startswith(prefix)):
             return False
-        return not any(owns(run, name) for run in alive) and not of_living_process(name)
+        return not any(owns(run, name) for run in alive) and not is_of_living_process(name)
 
     return wanted
 
@@ -326,7 +325,7 @@ def _undo_noted(file: Path) -> None:
     for note in (n for n in readable if n.file == file):
         undo.undo_note(note)
     for bad in (n for n in refused if n.file == file):
-        raise ignored(file, bad.why)
+        raise note_error(file, bad.why)
     if file in (path for _, path in unfinished_notes()):
         file.unlink(missing_ok=True)
 
@@ -337,7 +336,7 @@ def _remove_noted(path: Path) -> None:
     remove_directory(path)
     for note in read_notes()[0]:
         if owns(note.label, path.name) and not undo.has_effect(note) and not is_held(note):
-            drop_note(note)
+            undo.undo_note(note)
 
 
 def _lock() -> Iterator[Leftover]:

@@ -8,19 +8,10 @@ import os
 import re
 from pathlib import Path
 
-from .lock import entered_labels, lives, owns
-from .run_mark import marked_labels
-
-_OF_PROCESS = re.compile(r"nearmetal-(?:check|image)-(?P<pid>\d{1,9})(?:-.*)?")
-"""Labels of checks and image builds, which contain the PID of the process that makes them."""
-
-
-def is_alive(name: str) -> bool:
-    """Return whether a name is the label of something alive, or of a part of it such as an instance.
-
-    Every call looks again, so that it may be asked right before a removal.
-    """
-    return any(owns(run, name) for run in living_labels()) or of_living_process(name)
+from .labels import OURS
+from .lock import entered_labels
+from .processes.birth import lives
+from .run_mark import find_marks
 
 
 def living_labels() -> frozenset[str]:
@@ -28,13 +19,14 @@ def living_labels() -> frozenset[str]:
 
     The lock file alone is not enough, because it may be another file for every job: in a /tmp of its own.
     """
-    return entered_labels() | marked_labels()
+    return entered_labels() | find_marks()
 
 
-def of_living_process(name: str) -> bool:
+def is_of_living_process(name: str) -> bool:
     """Return whether a name is the label of a check or an image build whose process may be alive."""
-    found = _OF_PROCESS.fullmatch(name)
-    return found is not None and (lives(int(found["pid"])) or found["pid"] in _inner_pids())
+    label = OURS.fullmatch(name)
+    pid = None if label is None else label["pid"]
+    return pid is not None and (lives(int(pid)) or pid in _inner_pids())
 
 
 def _inner_pids() -> set[str]:

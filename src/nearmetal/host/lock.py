@@ -28,8 +28,11 @@ from pathlib import Path
 import msgspec
 
 from ..errors import BusyError, RunError
+from ..plain_text import one_line
+from .labels import LABEL
+from .processes.birth import birth, lives
 from .processes.labelled import name_of
-from .run_mark import LABEL, bears_mark, bears_none, marked, marked_labels
+from .run_mark import bears_mark, bears_no_mark, find_marks, set_mark
 from .untrusted import UntrustedDirectory
 
 LIMIT = 1 << 16
@@ -65,48 +68,6 @@ class RunInfo:
         return json.dumps(asdict(self))
 
 
-def owns(run: str, name: str) -> bool:
-    """Return whether a name is the label of a run, or of a part of it such as an instance. No I/O."""
-    return name == run or name.startswith(f"{run}-")
-
-
-def birth(pid: int) -> int | None:
-    """Return the start time of a process in clock ticks since boot; None if it does not exist, is a zombie,
-    or is hidden from this user (see lives())."""
-    try:
-        return birth_in(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
-    except OSError:
-        return None
-
-
-def birth_in(text: str) -> int | None:
-    """Return the start time in the text of /proc/PID/stat; None for a zombie and for other text. No I/O."""
-    fields = text.rpartition(")")[2].split()
-    return None if len(fields) < 20 or fields[0] in "ZX" else int(fields[19])
-
-
-def lives(pid: int, born: int | None = None) -> bool:
-    """Return whether a process is alive. A process that /proc hides from this user (hidepid) is.
-
-    born: start time of the process, if it is known.
-    """
-    try:
-        found = birth_in(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
-    except OSError:
-        return _exists(pid)
-    return found is not None and born in (None, found)
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
 SHARED = Path("/run/lock")
 
 
@@ -121,8 +82,8 @@ def lock_in(*, everyone: bool) -> Path:
 
 
 def clean_command(text: str) -> str:
-    """Return a command line without control characters, cut to a length that fits in a message. No I/O."""
-    return "".join(c if c.isprintable() else "?" for c in text[:_COMMAND_LENGTH])
+    """Return a command line that is safe to show, cut to a length that fits in a message. No I/O."""
+    return one_line(text[:_COMMAND_LENGTH])
 
 
 def _key(run: RunInfo) -> tuple[int, int, str]:
@@ -183,7 +144,7 @@ def _alive(runs: Iterable[RunInfo]) -> list[RunInfo]:
     alive, marks = [], None
     for run in runs:
         if not lives(run.pid, run.born):
-            marks = marked_labels() if marks is None else marks
+            marks = find_marks() if marks is None else marks
             if run.run not in marks:
                 continue
         alive.append(run)
@@ -199,7 +160,7 @@ def _proven(run: RunInfo, place: Path) -> bool:
     holds the lock."""
     if not _seen(run):
         return False
-    return bears_mark(run.pid, run.run) or (bears_none(run.pid) and run.pid in _holders(place))
+    return bears_mark(run.pid, run.run) or (bears_no_mark(run.pid) and run.pid in _holders(place))
 
 
 def _holders(place: Path) -> list[int]:
@@ -240,13 +201,13 @@ def machine_lock(
         except RunError:
             if not force:
                 raise
-            stack.enter_context(marked(run_label))
+            stack.enter_context(set_mark(run_label))
         else:
             stack.callback(os.close, fd)
             # A run that was forced holds no flock, and may have outlived the run that held it.
             if not force and _others(place, group):
                 raise _busy(place)
-            stack.enter_context(marked(run_label))
+            stack.enter_context(set_mark(run_label))
             stack.callback(_change, fd, drop=own, place=place)
             _change(fd, add=own)
             # Check again: a run that reaches this machine by ssh adds its line without locking the file.

@@ -14,7 +14,6 @@ import contextlib
 import fcntl
 import os
 import re
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,13 +22,10 @@ from pathlib import Path
 import msgspec
 
 from ..errors import NearmetalError, RunError
+from .durable import sync_directory
 from .facts.provenance import BOOT_ID
-from .runtime import make_runtime_directory, runtime_directory, user_state
+from .runtime import find_exposure, make_runtime_directory, runtime_directory, user_state
 from .untrusted import UntrustedDirectory
-
-OURS = re.compile(r"(?P<run>nearmetal-(?:[0-9a-f]{6}|(?:check|image)-\d+))(?:-.*)?")
-"""The labels that nearmetal gives: those of runs, and those of checks and image builds (with a pid). A suffix
-names a part of the run, such as an instance."""
 
 ROOT_STATE = Path("/var/lib/nearmetal")
 MACHINE_ID = Path("/etc/machine-id")
@@ -121,7 +117,7 @@ class RefusedNote:
     why: str
 
 
-def ignored(file: Path, why: str) -> RunError:
+def note_error(file: Path, why: str) -> RunError:
     """Return the error about a note that is not acted upon."""
     return RunError(f"undo note {file}: {why}; it was ignored", remedy=f"read it, and remove {file}")
 
@@ -151,7 +147,7 @@ def write_note(label: str, change: Change) -> Note:
 
 
 @contextmanager
-def noted(label: str, change: Change, undo: Callable[[Note], None]) -> Iterator[None]:
+def undo_after(label: str, change: Change, undo: Callable[[Note], None]) -> Iterator[None]:
     """Write a note, and on exit undo the change and remove the note. The caller makes the change in the body.
 
     undo: raises RunError or OSError if the change is not undone. The note stays in this case.
@@ -271,7 +267,7 @@ def _bases() -> tuple[Path, ...]:
         return ROOT_STATE, runtime_directory()
     try:
         return user_state() / "nearmetal", runtime_directory()
-    except RuntimeError:  # this user has no home directory
+    except OSError:  # this user has no home directory
         return (runtime_directory(),)
 
 
@@ -296,7 +292,7 @@ def _make_directory(base: Path) -> Path:
     for path in reversed(missing):
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
-        _sync(path.parent)
+        sync_directory(path.parent)
     if (why := _unsafe(directory)) is not None:
         raise RunError(f"{directory}: {why}")
     return directory
@@ -308,15 +304,7 @@ def _unsafe(directory: Path) -> str | None:
 
     Raises OSError, for instance FileNotFoundError.
     """
-    for path in (directory, directory.parent):
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode):
-            return f"{path} is not a directory"
-        if found.st_uid != os.geteuid():
-            return f"{path} belongs to another user"
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            return f"{path} is open to other users"
-    return None
+    return find_exposure(directory) or find_exposure(directory.parent)
 
 
 def _write_in(directory: Path, label: str, change: Change) -> Note:
@@ -342,16 +330,8 @@ def _write_in(directory: Path, label: str, change: Change) -> Note:
             continue
         finally:
             aside.unlink()
-        _sync(directory)
+        sync_directory(directory)
         return Note(file=file, label=label, boot=note.boot, change=change)
-
-
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _read(directory: Path, name: str) -> tuple[int, Note]:
@@ -362,13 +342,7 @@ def _read(directory: Path, name: str) -> tuple[int, Note]:
     matched = _NAME.fullmatch(name)
     if matched is None:
         raise ValueError("the name is not that of a note")
-    with UntrustedDirectory(directory).open_file(name) as file:
-        found = os.fstat(file.fileno())
-        if found.st_uid != os.geteuid():
-            raise ValueError("belongs to another user")
-        data = file.read(_LARGEST + 1)
-    if len(data) > _LARGEST:
-        raise ValueError("is too large")
+    data = UntrustedDirectory(directory).read_own(name, _LARGEST)
     content = msgspec.json.decode(data, type=_Content)  # DecodeError is a ValueError
     note = Note(file=directory / name, label=matched["label"], boot=content.boot, change=content.change)
     return int(matched["number"]), note

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from ..errors import RunError
-from .lock import owns
+from .durable import sync_directory
+from .labels import OURS, owns
 from .mounts import own_mounts
 from .namespaces import detach
-from .notes import OURS, Directories, Note, ignored, note_until_exit, noted
-from .untrusted import remove_tree
+from .notes import Directories, Note, note_error, note_until_exit, undo_after
+from .removal import discard_tree, remove_tree
 
 SHORT_PARENT = Path("/tmp")
 """Parent of directories that need a short path for every user."""
@@ -44,8 +44,7 @@ def outside_directory(path: Path) -> Iterator[Path]:
         try:
             yield path
         finally:
-            with contextlib.suppress(OSError):
-                remove_tree(path)
+            discard_tree(path)
 
 
 def short_directory(label: str) -> AbstractContextManager[Path]:
@@ -58,7 +57,7 @@ def _note(path: Path) -> AbstractContextManager[None]:
     change = Directories(parent=str(path.parent.resolve()))
     ours = OURS.fullmatch(path.name)
     if ours is None:
-        return noted(path.name, change, remove_directories)
+        return undo_after(path.name, change, remove_directories)
     if (ours["run"], change.parent) not in _noted:
         note_until_exit(ours["run"], change, remove_directories)
         _noted.add((ours["run"], change.parent))
@@ -66,15 +65,18 @@ def _note(path: Path) -> AbstractContextManager[None]:
 
 
 def remove_directories(note: Note) -> None:
-    """Undo a note of directories.
+    """Undo a note of directories. When this function returns, they are not back after a power cut.
 
     Raises RunError if one of them cannot be removed, or OSError.
     """
     assert isinstance(note.change, Directories)
     if (why := refused_parent(Path(note.change.parent))) is not None:
-        raise ignored(note.file, why)
+        raise note_error(note.file, why)
     for path in find_directories(note):
         remove_directory(path)
+    # The note may be on another file system. After a power cut there must be no directory without a note.
+    with contextlib.suppress(FileNotFoundError):
+        sync_directory(Path(note.change.parent))
 
 
 def find_directories(note: Note) -> tuple[Path, ...]:
@@ -122,9 +124,10 @@ def remove_directory(path: Path) -> None:
         if Path(f"/proc/self/fd/{parent}").readlink() != path.parent:
             raise RunError(f"{path.parent} is a symbolic link now", remedy=f"remove {path}")
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path.name, dir_fd=parent)
-    except RecursionError as e:
-        raise RunError(f"{path} has too many nested directories", remedy=f"rm -rf {path}") from e
+            remove_tree(Path(f"/proc/self/fd/{parent}", path.name))
+    except OSError as e:
+        e.filename = str(path)
+        raise
     finally:
         os.close(parent)
     if os.path.lexists(path):

@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .labels import LABEL
 from .processes.labelled import name_of
-
-LABEL = re.compile(r"nearmetal(?:-[0-9a-zA-Z]+)+")
-"""The labels of runs."""
 
 _SOCKET = "nearmetal-run/"
 _FIRST = "nearmetal"
@@ -39,7 +36,7 @@ def process_name(label: str) -> str:
 
 
 @contextmanager
-def marked(label: str) -> Iterator[None]:
+def set_mark(label: str) -> Iterator[None]:
     """Let this process bear the mark of a run until exit."""
     name = Path("/proc/self/comm")
     # Without a listener nobody can connect. A name that is taken shows the run as well.
@@ -63,13 +60,13 @@ def bears_mark(pid: int, label: str) -> bool:
     return label in _own if pid == os.getpid() else name_of(pid) == process_name(label)
 
 
-def bears_none(pid: int) -> bool:
+def bears_no_mark(pid: int) -> bool:
     """Return whether a process bears the mark of no run, like those of versions that had no marks."""
     name = name_of(pid)
     return pid != os.getpid() and (name == _FIRST or not name.startswith(_FIRST))
 
 
-def marked_labels() -> frozenset[str]:
+def find_marks() -> frozenset[str]:
     """Return the labels of all runs whose mark can be seen from here."""
     found = set()
     with contextlib.suppress(OSError):

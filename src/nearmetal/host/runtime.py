@@ -4,6 +4,7 @@ run. Only their user can read them."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
@@ -14,15 +15,19 @@ from pathlib import Path
 
 from ..errors import RunError
 from . import namespaces
-from .untrusted import remove_tree
+from .removal import discard_tree
+from .untrusted import UntrustedDirectory
 
 PROBED = 32 << 20
 """Bytes that are written to measure a speed."""
 
 
 def user_cache() -> Path:
-    """Return the directory for caches of this user: $XDG_CACHE_HOME, else ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    """Return the directory for caches of this user: $XDG_CACHE_HOME, else ~/.cache.
+
+    Raises OSError if this user has no home directory.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or _home("XDG_CACHE_HOME") / ".cache")
 
 
 def cache_directory() -> Path:
@@ -37,8 +42,18 @@ def rebuild_remedy() -> str:
 
 def user_state() -> Path:
     """Return the directory for data of this user that must not be lost: $XDG_STATE_HOME, else
-    ~/.local/state."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    ~/.local/state.
+
+    Raises OSError if this user has no home directory.
+    """
+    return Path(os.environ.get("XDG_STATE_HOME") or _home("XDG_STATE_HOME") / ".local" / "state")
+
+
+def _home(instead: str) -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as e:  # such as in a container that is run with any user number
+        raise OSError(errno.ENOENT, "this user has no home directory", f"${instead}") from e
 
 
 def runtime_directory() -> Path:
@@ -64,8 +79,7 @@ def make_runtime_directory() -> None:
     path = runtime_directory()
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    if not _is_own_directory(path):
         raise RunError(
             f"{path} is not a directory of this user",
             remedy=f"have {path} removed, or set XDG_RUNTIME_DIR to a directory of your own",
@@ -80,16 +94,15 @@ def scratch_directory(label: str) -> Iterator[Path]:
     parent = path.parent
     try:
         for _ in range(100):
-            make_runtime_directory()
             # Another run that ends at this moment may remove the parent again.
             with contextlib.suppress(FileNotFoundError):
+                make_runtime_directory()
                 # What an instance leaves here may have set-user-ID bits.
                 path.mkdir(mode=0o700)
                 break
         yield path
     finally:
-        with contextlib.suppress(OSError):
-            remove_tree(path)
+        discard_tree(path)
         with contextlib.suppress(OSError):  # not empty: it contains a directory of another run
             parent.rmdir()
 
@@ -117,23 +130,33 @@ def memory_scratch_directory(label: str) -> Iterator[Path]:
 def own_notes(name: str) -> Iterator[str]:
     """Yield the contents of the files with this name in all scratch directories.
 
-    Only directories and files of this user are read, and links are not followed, because anybody can make
-    files in /tmp.
+    Only files of this user in a directory of this user are read, because anybody can make files in /tmp.
     """
-    if not _own(runtime_directory(), stat.S_IFDIR):
-        return
-    for file in sorted(runtime_directory().glob(f"nearmetal-*/{name}")):
-        if _own(file.parent, stat.S_IFDIR) and _own(file, stat.S_IFREG):
-            with contextlib.suppress(OSError):
-                yield file.read_text(errors="replace")
+    scratch, labels = UntrustedDirectory(runtime_directory()), list[str]()
+    with contextlib.suppress(OSError):
+        if _is_own_directory(runtime_directory()):
+            labels += scratch.names()
+    for label in (label for label in labels if label.startswith("nearmetal-")):
+        with contextlib.suppress(OSError):
+            yield scratch.read_own(f"{label}/{name}").decode(errors="replace")
 
 
-def _own(path: Path, kind: int) -> bool:
-    try:
-        found = path.lstat()
-    except OSError:
-        return False
-    return stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.geteuid()
+def _is_own_directory(path: Path) -> bool:
+    status = path.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+
+
+def find_exposure(directory: Path) -> str | None:
+    """Return why other users may have changed what is directly in a directory; None if none can have.
+
+    Raises OSError, for instance FileNotFoundError.
+    """
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        return f"{directory} is not a directory"
+    if status.st_uid != os.geteuid():
+        return f"{directory} belongs to another user"
+    return f"{directory} is open to other users" if status.st_mode & 0o077 else None
 
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -150,8 +173,7 @@ def shared_memory_directory(label: str) -> Iterator[Path]:
         try:
             path.rmdir()  # ranks that end without an error leave nothing
         except OSError:
-            with contextlib.suppress(OSError):
-                remove_tree(path)
+            discard_tree(path)
 
 
 def write_speed(directory: Path) -> float:

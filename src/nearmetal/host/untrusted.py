@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import itertools
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import BufferedReader, FileIO
 from pathlib import Path, PurePath
+
+from .durable import replace_in
 
 LIMIT = 16 << 20
 """Default for the largest file that is read whole, in bytes. Parsed as JSON, such a file needs less than
@@ -32,7 +34,15 @@ _UNKNOWN = (errno.ENOSYS, errno.EPERM)
 """What openat2(2) reports before Linux 5.6, and under an old seccomp filter."""
 _ATTEMPTS = 100
 """The kernel refuses '..' with EAGAIN while anything is renamed; the next attempt usually succeeds."""
+_STREAM = re.compile(r"/dev/stdin|(?:/dev|/proc/self)/fd/\d+")
+"""Path of a stream of this process. A shell writes it for <(COMMAND)."""
+_REPLACED = 10
+"""Attempts to open a file on NFS that another machine replaces meanwhile."""
 _REASONS = {errno.EXDEV: "leads out of the directory", errno.ELOOP: "is a symbolic link"}
+
+
+class _StaleError(OSError):
+    """A file on NFS was replaced between its two openings (ESTALE)."""
 
 
 class _OpenHow(ctypes.Structure):
@@ -95,15 +105,17 @@ class UntrustedDirectory:
 
     def open_file(self, name: str | PurePath, buffering: int = 1 << 16) -> BufferedReader:
         """Open a regular file for reading."""
-        # Opened as a path first, because opening a device can have an effect.
-        with self._path_of(name) as fd:
-            return _open_regular(fd, self.path_to(name), buffering)
+        for _ in range(_REPLACED):
+            # Opened as a path first, because opening a device can have an effect.
+            with self._path_of(name) as fd, contextlib.suppress(_StaleError):
+                return _open_regular(fd, self.path_to(name), buffering)
+        raise OSError(errno.ESTALE, "is replaced all the time", str(self.path_to(name)))
 
-    def open_to_append(self, name: str | PurePath) -> int:
+    def open_to_append(self, name: str | PurePath, mode: int = 0o644) -> int:
         """Return a descriptor of a regular file for reading and appending. A missing file is made."""
         with contextlib.suppress(FileNotFoundError), self._path_of(name) as fd:
             _require_regular(fd, self.path_to(name))
-        fd = self.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        fd = self.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, mode)
         try:
             _require_regular(fd, self.path_to(name))
         except BaseException:
@@ -114,6 +126,13 @@ class UntrustedDirectory:
     def read_bytes(self, name: str | PurePath, limit: int = LIMIT) -> bytes:
         """Return the contents of a regular file of at most `limit` bytes."""
         with self.open_file(name) as file:
+            return _read_all(file, self.path_to(name), limit)
+
+    def read_own(self, name: str | PurePath, limit: int = LIMIT) -> bytes:
+        """Return the contents of a regular file of at most `limit` bytes that belongs to this user."""
+        with self.open_file(name) as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, "belongs to another user", str(self.path_to(name)))
             return _read_all(file, self.path_to(name), limit)
 
     def lines(self, name: str | PurePath, offset: int = 0, limit: int = LIMIT) -> Iterator[bytes]:
@@ -212,22 +231,9 @@ class UntrustedDirectory:
         """Write a whole file to disk, replacing atomically whatever has its name, but not the target of a
         link. The temporary file of a failed attempt is removed."""
         name = PurePath(name)
-        temporary = f".{name.name}.{os.getpid()}.tmp"
         parent = self.open(name.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            with contextlib.suppress(FileNotFoundError):  # left by a killed process, or planted
-                os.unlink(temporary, dir_fd=parent)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            try:
-                with os.fdopen(os.open(temporary, flags, mode, dir_fd=parent), "wb", 0) as file:
-                    write_all(file.fileno(), data)
-                    os.fsync(file.fileno())
-                os.rename(temporary, name.name, src_dir_fd=parent, dst_dir_fd=parent)
-            except BaseException:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=parent)
-                raise
-            os.fsync(parent)  # so that the name survives a power cut
+            replace_in(parent, name.name, data, mode)
         finally:
             os.close(parent)
 
@@ -238,10 +244,11 @@ class UntrustedDirectory:
             os.link(name, new, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
 
     def write_bytes(
-        self, name: str | PurePath, data: bytes, mode: int = 0o644, *, sync: bool = False
+        self, name: str | PurePath, data: bytes, mode: int | None = None, *, sync: bool = False
     ) -> None:
         """Make a new file. Raises FileExistsError if anything, even a broken link, has this name.
 
+        mode: its mode, whatever the umask; None for a file as any other program would make it.
         sync: return only when the file is on disk.
         """
         name = PurePath(name)
@@ -249,20 +256,21 @@ class UntrustedDirectory:
             fd = os.open(
                 name.name,
                 os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
-                mode,
+                0o666 if mode is None else mode,
                 dir_fd=parent,
             )
         with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, mode)
+            if mode is not None:
+                os.fchmod(fd, mode)
             file.write(data)
             if sync:
                 file.flush()
                 os.fsync(fd)
 
-    def overwrite(self, name: str | PurePath, data: bytes, mode: int = 0o644) -> None:
+    def overwrite(self, name: str | PurePath, data: bytes) -> None:
         """Make a new file in place of a file or link of this name."""
         self.unlink(name)
-        self.write_bytes(name, data, mode)
+        self.write_bytes(name, data)
 
     def make_fifo(self, name: str | PurePath, flags: int = os.O_RDWR) -> int:
         """Make a FIFO, and return its descriptor. Raises FileExistsError if anything has this name.
@@ -303,10 +311,13 @@ class UntrustedDirectory:
 
 def read_named(path: Path, limit: int = LIMIT) -> bytes:
     """Return the contents of a regular file of at most `limit` bytes that the user has named. Links in its
-    path are followed, also out of the directory.
+    path are followed, also out of the directory. The user's own streams, such as /dev/stdin, are read too.
 
     Raises OSError, like the methods of UntrustedDirectory.
     """
+    if _STREAM.fullmatch(str(path)):
+        with path.open("rb") as stream:
+            return _read_all(stream, path, limit)
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         with _open_regular(fd, path) as file:
@@ -321,7 +332,8 @@ def _open_regular(fd: int, path: Path, buffering: int = 1 << 16) -> BufferedRead
     try:
         opened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as e:
-        raise OSError(e.errno, e.strerror, str(path)) from None
+        kind = _StaleError if e.errno == errno.ESTALE else OSError
+        raise kind(e.errno, e.strerror, str(path)) from None
     return BufferedReader(FileIO(opened), buffering)
 
 
@@ -335,14 +347,6 @@ def _read_all(file: BufferedReader, path: Path, limit: int) -> bytes:
 def _require_regular(fd: int, path: Path) -> None:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         raise OSError(errno.EINVAL, "is not a regular file", str(path))
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Write all data to a file descriptor. After a short write, which happens when a disk becomes full, the
-    rest is written, so that the error itself occurs (OSError)."""
-    left = memoryview(data)
-    while left:
-        left = left[os.write(fd, left) :]
 
 
 def _open_beneath(root: int, name: str, flags: int, mode: int, resolve: int) -> int:
@@ -405,57 +409,3 @@ def _open_without_links(root: int, name: PurePath, flags: int, mode: int) -> int
         return fd
     finally:
         os.close(at)
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a directory and everything in it. Does nothing if it does not exist.
-
-    Links are not followed, and directories may be nested to any depth (shutil.rmtree fails at about 1000).
-    Without root, directories that are not writable are made writable first.
-    Raises OSError.
-    """
-    try:
-        top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        _empty(top)
-    finally:
-        os.close(top)
-    path.rmdir()
-
-
-def _empty(top: int) -> None:
-    """Remove everything in a directory. What a directory contains is first moved up to `top`, so that no path
-    ever has more than two components. An error is raised after all else has been removed."""
-    prefix, moved = f".nearmetal-{os.urandom(8).hex()}-", itertools.count()
-    failed: dict[str, OSError] = {}
-    while entries := [entry for entry in os.scandir(top) if entry.name not in failed]:
-        for entry in entries:
-            try:
-                if not entry.is_dir(follow_symlinks=False):
-                    os.unlink(entry.name, dir_fd=top)
-                    continue
-                _make_writable(entry, top)
-                inner = os.open(
-                    entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top
-                )
-                try:
-                    for deeper in list(os.scandir(inner)):
-                        _make_writable(deeper, inner)
-                        os.rename(deeper.name, f"{prefix}{next(moved)}", src_dir_fd=inner, dst_dir_fd=top)
-                finally:
-                    os.close(inner)
-                os.rmdir(entry.name, dir_fd=top)
-            except OSError as e:
-                failed[entry.name] = e
-    for error in failed.values():
-        raise error
-
-
-def _make_writable(entry: os.DirEntry[str], parent: int) -> None:
-    """Let this user, if it is not root, move and empty a directory. Files may have other links elsewhere, so
-    their mode is not changed."""
-    if os.geteuid() != 0 and entry.is_dir(follow_symlinks=False):
-        with contextlib.suppress(OSError):
-            os.chmod(entry.name, 0o700, dir_fd=parent, follow_symlinks=False)

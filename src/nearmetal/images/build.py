@@ -18,7 +18,8 @@ from pathlib import Path
 from ..errors import RunError, UnavailableError
 from ..host import Host
 from ..host.processes import labelled as processes
-from ..host.untrusted import UntrustedDirectory, remove_tree
+from ..host.removal import discard_tree, remove_tree
+from ..host.untrusted import UntrustedDirectory
 from ..model.environments.image import Expired, ImageDefinition
 from .build_errors import disk_full, failure
 from .digest import clamp_times, entries, tree_bytes, tree_digest
@@ -76,7 +77,7 @@ def build(
             _unpack(host, definition.name, work)
         progress(f"image {definition.name}: computing the digest")
         image = store.adopt(definition.name, key, work, finished(tree, definition.suite, epoch))
-        shutil.rmtree(kept, ignore_errors=True)
+        discard_tree(kept)
         return image
 
 
@@ -124,7 +125,7 @@ def build_argv(host: Host, definition: ImageDefinition, work: Path, kept: Path, 
     if wanted := wanted_packages(definition):
         options.append(f"--include={','.join(wanted)}")
     options += pip_options(definition.pip)
-    if packages := shlex.join(str(p) for p in sorted(kept.glob("*.deb"))):
+    if packages := shlex.join(map(str, sorted(kept.glob("*.deb")))):  # trusted: of the store
         options += [f'--setup-hook=mkdir -p "$1"/{ARCHIVES}', f"--setup-hook=copy-in {packages} /{ARCHIVES}"]
     if definition.expired is Expired.ACCEPT:
         options.append('--aptopt=Acquire::Check-Valid-Until "false"')
@@ -146,7 +147,7 @@ def _run(
     end, shown, full_since = time.monotonic() + BUILD_SECONDS, "", math.inf
     try:
         while (code := process.poll()) is None:
-            now, steps = time.monotonic(), _STEP.findall(log.read_text(errors="replace"))
+            now, steps = time.monotonic(), _STEP.findall(_read_log(log))
             if steps and steps[-1] != shown:
                 shown, full_since = steps[-1], math.inf
                 progress(f"image {name}: {shown}")
@@ -161,18 +162,23 @@ def _run(
         process.kill()
     if code != 0:
         remedy = "check the names of suite and packages, and whether the archive can be reached"
-        raise failure(name, "not built", Path(argv[0]).name, code, log.read_text(errors="replace"), remedy)
+        raise failure(name, "not built", Path(argv[0]).name, code, _read_log(log), remedy)
+
+
+def _read_log(log: Path) -> str:
+    return log.read_text(errors="replace")  # trusted: of mmdebstrap, outside of the tree
 
 
 def _keep_packages(tree: Path, kept: Path) -> None:
     """Move the packages that a failed build has downloaded to a directory for the next attempt. After a
     complete build, mmdebstrap has removed them."""
-    found = sorted((tree / ARCHIVES).glob("*.deb"))
-    if found:
-        kept.mkdir(parents=True, exist_ok=True)
-    for file in found:
-        with contextlib.suppress(OSError):
-            file.rename(kept / file.name)
+    root = UntrustedDirectory(tree, as_root=True)
+    with contextlib.suppress(OSError):
+        found = [name for name in root.names(ARCHIVES) if name.endswith(".deb")]
+        if found:
+            kept.mkdir(parents=True, exist_ok=True)
+        for name in found:
+            (root.real_path(ARCHIVES) / name).rename(kept / name)
 
 
 def _unpack(host: Host, name: str, work: Path) -> None:
@@ -208,7 +214,7 @@ def finished(tree: Path, origin: str, epoch: int | None) -> TreeDescription:
     if root.stat("etc/hosts") is None:
         root.make_directory("etc")
         root.unlink("etc/hosts")  # a link to nothing
-        root.write_bytes("etc/hosts", HOSTS.encode())
+        root.write_bytes("etc/hosts", HOSTS.encode(), 0o644)
     if epoch is not None:
         clamp_times(tree, epoch)
     return TreeDescription(
@@ -225,7 +231,7 @@ def remove_devices(tree: Path) -> None:
     their own, and a device in a tree would give access to the machine's hardware."""
     dev = tree / "dev"
     if dev.is_dir() and not dev.is_symlink():
-        for path in dev.iterdir():
+        for path in dev.iterdir():  # trusted: no link, and nothing is read
             if path.is_dir() and not path.is_symlink():
                 remove_tree(path)
             else:

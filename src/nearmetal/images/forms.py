@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import UnavailableError
 from ..host import Host
-from ..host.untrusted import remove_tree
+from ..host.removal import remove_tree
 from .build_errors import failure
 from .digest import newest_time
 from .oci import write_oci

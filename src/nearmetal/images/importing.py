@@ -93,7 +93,7 @@ def kind_of(host: Host, path: Path) -> SourceKind:
     if path.exists() and not path.is_file():
         raise UsageError("neither a file nor a directory", where=str(path))
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as file:  # trusted: a regular file that the user names
             head = file.read(_SIF_AT + len(_SIF_MAGIC))
     except OSError as e:
         raise UsageError(f"cannot be read: {e.strerror}", where=str(path)) from e
@@ -183,7 +183,8 @@ def sif_offset(path: Path) -> int:
 
     Raises RunError if the file contains none.
     """
-    with path.open("rb") as file, contextlib.suppress(struct.error, OSError):  # OSError: a negative offset
+    # An offset may be negative (OSError).
+    with path.open("rb") as file, contextlib.suppress(struct.error, OSError):  # trusted: see kind_of()
         header = os.pread(file.fileno(), _SIF_HEADER.size, 0)
         total, at = _SIF_HEADER.unpack(header)[8:10]
         size = _SIF_DESCRIPTOR.size * min(max(total, 0), 1000)

@@ -27,10 +27,13 @@ from pathlib import Path
 import msgspec
 
 from ..errors import BusyError, RunError, UsageError
+from ..host.durable import write_file
 from ..host.processes import labelled as processes
-from ..host.untrusted import remove_tree
+from ..host.removal import remove_tree
+from ..host.untrusted import read_named
 from ..model.environments.image import HOST, Expired, ImageDefinition
 from ..model.keys import NAME_PATTERN
+from ..records.json_files import parse_json
 
 FORMAT = 1
 RECORD = "image.json"
@@ -118,7 +121,7 @@ class ImageStore:
         """
         if key is None:
             try:
-                key = str(json.loads(self._name(name).read_text())["key"])
+                key = str(parse_json(read_named(self._name(name)))["key"])
             except (OSError, ValueError, KeyError, TypeError):
                 return None
         return self._entry(name, key)
@@ -126,7 +129,7 @@ class ImageStore:
     def all(self) -> tuple[Image, ...]:
         """Return the image of every name, sorted by name. An image with several names occurs several
         times."""
-        names = sorted(p.stem for p in (self.directory / "names").glob("*.json"))
+        names = sorted(p.stem for p in (self.directory / "names").glob("*.json"))  # trusted: of the store
         return tuple(image for name in names if (image := self.find(name, None)) is not None)
 
     def _name(self, name: str) -> Path:
@@ -142,8 +145,7 @@ class ImageStore:
         directory = self.directory / "trees" / key
         self._close()
         try:
-            record = json.loads((directory / RECORD).read_text())
-            made = msgspec.convert(record, TreeDescription)
+            made = msgspec.convert(parse_json(read_named(directory / RECORD)), TreeDescription)
         except (OSError, ValueError, TypeError, KeyError):
             return None
         return Image(name=name, key=key, directory=directory, **vars(made))
@@ -164,7 +166,7 @@ class ImageStore:
         with locked(lock, f"image {name} is being made"):
             _end_dead_maker(lock)
             remove_tree(work)
-            lock.write_text(making_label(key))
+            lock.write_text(making_label(key))  # trusted: of the store
             try:
                 work.mkdir()
                 yield work
@@ -175,7 +177,7 @@ class ImageStore:
         """Return the directories of the images that killed processes have not finished, or not removed
         entirely."""
         directory = self.directory / "making"
-        found = sorted(directory.iterdir()) if directory.is_dir() else []
+        found = sorted(directory.iterdir()) if directory.is_dir() else []  # trusted: of the store
         return tuple(path for path in found if not is_locked(self.directory / "locks" / path.name))
 
     def remove_unfinished(self, name: str) -> None:
@@ -199,7 +201,7 @@ class ImageStore:
 
         work: directory from making().
         """
-        (work / RECORD).write_text(json.dumps(asdict(made), indent=1))
+        write_file(work / RECORD, json.dumps(asdict(made), indent=1).encode())
         target = self.directory / "trees" / key
         target.parent.mkdir(parents=True, exist_ok=True)
         if self._entry(name, key) is None:
@@ -213,9 +215,7 @@ class ImageStore:
     def point(self, name: str, key: str) -> None:
         file = self._name(name)
         file.parent.mkdir(parents=True, exist_ok=True)
-        aside = file.with_name(f".{file.name}.{os.getpid()}")
-        aside.write_text(json.dumps({"key": key}))
-        aside.replace(file)
+        write_file(file, json.dumps({"key": key}).encode())
 
     def require(self, name: str) -> Image:
         """Return the image that was last built or imported under a name.
@@ -254,7 +254,7 @@ class ImageStore:
 @contextmanager
 def in_use(image: Image) -> Iterator[None]:
     """Prevent the removal of an image until exit, by a shared lock."""
-    with (image.directory / RECORD).open("rb") as file:
+    with (image.directory / RECORD).open("rb") as file:  # trusted: of the store
         fcntl.flock(file, fcntl.LOCK_SH)
         yield
 
@@ -267,7 +267,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
     what: beginning of the error message.
     Raises BusyError if another process has locked the file.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)  # trusted: of the store
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -281,7 +281,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
 def is_locked(path: Path) -> bool:
     """Return whether a process has locked a file by locked()."""
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as file:  # trusted: of the store
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -300,5 +300,5 @@ def _end_dead_maker(lock: Path) -> None:
 
     lock: lock file of the entry, which contains their label. The caller must hold the lock.
     """
-    if label := lock.read_text():
+    if label := lock.read_text():  # trusted: of the store
         processes.kill_labelled(label)

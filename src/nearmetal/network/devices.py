@@ -15,10 +15,10 @@ from ..host.facts.devices import (
     device_state,
     functions,
     ipv4_routes,
-    made_functions,
+    make_functions,
     most_functions,
 )
-from ..host.notes import Card, noted
+from ..host.notes import Card, undo_after
 from ..model.study import Attachment
 from .plan import RANGE, NetworkRequest
 
@@ -103,7 +103,7 @@ def _functions(
         there = functions(host, name)
         if not there and len(found) < wanted:
             count = min(most, wanted - len(found))
-            there = stack.enter_context(made_functions(host, name, count, label))
+            there = stack.enter_context(make_functions(host, name, count, label))
         found += [f for f in there if isinstance(device_state(host, f), DeviceState)]
     return tuple(found)
 
@@ -134,4 +134,4 @@ def register_give_back(stack: ExitStack, host: Host, label: str, places: Mapping
     for name, netns in places.items():
         if isinstance(state := device_state(host, name), DeviceState):
             card = Card(**asdict(state), netns=netns, offloads=offloads(name))
-            stack.enter_context(noted(label, card, give_back))
+            stack.enter_context(undo_after(label, card, give_back))

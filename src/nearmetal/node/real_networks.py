@@ -15,8 +15,8 @@ from ipaddress import IPv4Address, IPv4Interface
 
 from ..errors import UnavailableError
 from ..host import Host, namespaces
-from ..host.lock import living_runs, owns
-from ..host.notes import OURS
+from ..host.labels import OURS, owns
+from ..host.lock import living_runs
 from ..model.environments.network import NetworkSettings, Seat
 from ..model.record import JsonValue
 from ..model.study import Arm, Attachment, Study

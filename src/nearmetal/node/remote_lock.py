@@ -14,13 +14,13 @@ from ..host.lock import (
     LIMIT,
     SHARED,
     RunInfo,
-    birth_in,
     busy,
     clean_command,
     living_runs,
     lock_in,
     parse_runs,
 )
+from ..host.processes.birth import birth_in, fields_in
 from ..host.run_mark import process_name
 
 SECONDS = 60.0
@@ -40,7 +40,7 @@ def entered(there: Host, name: str, agent: Path, stat: str, label: str, *, force
     """
     own = RunInfo(
         pid=int(stat.partition(" ")[0]),
-        born=birth_in(stat) or 0,
+        born=birth_in(fields_in(stat)) or 0,
         run=label,
         since=time.time(),
         command=_command(label),
@@ -81,7 +81,7 @@ def _lives(there: Host, run: RunInfo, *, marked: bool = False) -> bool:
     """
     stat = there.run(["cat", f"/proc/{run.pid}/stat"], timeout=SECONDS)
     name = f" ({process_name(run.run)}) "
-    return stat.ok and birth_in(stat.stdout) == run.born and (not marked or name in stat.stdout)
+    return stat.ok and birth_in(fields_in(stat.stdout)) == run.born and (not marked or name in stat.stdout)
 
 
 def _command(label: str) -> str:

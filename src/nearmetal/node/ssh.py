@@ -18,6 +18,7 @@ from ..errors import RunError, UnavailableError
 from ..host import Host, Process
 from ..host.processes.labelled import LABEL_VARIABLE
 from ..host.processes.running import await_true
+from ..host.untrusted import UntrustedDirectory
 
 PORT = 2222
 START_SECONDS = 60.0
@@ -119,12 +120,15 @@ def ssh_servers(
     seats: Sequence[Seat],
     *,
     directory: Path,
+    private: Path,
     environment: Mapping[str, str],
 ) -> Iterator[tuple[str, ...]]:
     """Run an sshd in every instance until exit. Yields the command line of a client that reaches them by host
     name.
 
-    directory: directory for their files, with the same path inside the instances.
+    directory: directory for the configurations of the servers, with the same path inside the instances.
+    private: directory that no instance sees, for the configuration of the client, which may name programs,
+        and for the output of the servers.
     environment: variables of every command that the client starts in an instance.
 
     Raises RunError with the output of an sshd that fails.
@@ -132,9 +136,10 @@ def ssh_servers(
     with ExitStack() as stack:
         servers: list[tuple[str, Process, Path]] = []
         for number, (instance, seat) in enumerate(zip(instances, seats, strict=True)):
-            config, log = directory / f"sshd-{number}.conf", directory / f"sshd-{number}.log"
+            config, log = directory / f"sshd-{number}.conf", private / f"sshd-{number}.log"
             inside = {**environment, LABEL_VARIABLE: instance.label}
-            config.write_text(server_config(keys, seat.address, inside))
+            text = server_config(keys, seat.address, inside)
+            UntrustedDirectory(directory).overwrite(config.name, text.encode())
             log.touch()
             # sshd confines its unprivileged child to this directory; on Debian it is below /run and must be
             # created.
@@ -147,7 +152,7 @@ def ssh_servers(
             servers.append((instance.hostname, process, log))
         for name, process, log in servers:
             _await_listening(name, process, log)
-        client = directory / "ssh.conf"
+        client = private / "ssh.conf"
         addresses = {i.hostname: seat.address for i, seat in zip(instances, seats, strict=True)}
         client.write_text(client_config(keys, addresses))
         yield keys.ssh, "-F", str(client)

@@ -16,12 +16,13 @@ from typing import Any
 import msgspec
 
 from ..errors import RecordsError
+from ..host.durable import sync_directory, write_file
 from ..host.untrusted import UntrustedDirectory
 from ..model.plan import GROWING, GrowingLooks, Schedule, Work
 from ..model.record import JsonValue, TrialRecord
 from ..model.roof import MeasuredRoof, RoofRequest, best_of, read_roofs, roof_record
 from .codec import to_line
-from .disk import failure, is_there, resume_line, store_file, sync_directory, write_file
+from .disk import failure, is_there, resume_line, store_file
 from .json_files import corrupt_at, json_bytes, json_object, names_in, new_directory, safe_name, text_in
 from .manifest import CRATE, SUMS, Verification, verify_sums, write_crate, write_sums
 from .node_files import LEFT_OUT, NodeFiles

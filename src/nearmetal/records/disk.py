@@ -1,4 +1,4 @@
-"""Writes data so that it is on disk when a function returns, and reports a full disk clearly."""
+"""Writes files of results directories, and reports a full disk clearly."""
 
 from __future__ import annotations
 
@@ -55,16 +55,6 @@ def failure(error: OSError, where: Path, *, kept: str, remedy: str = "") -> Reco
     return RecordsError(f"cannot write: {error.strerror or error}", where=str(where), remedy=remedy)
 
 
-def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Write a whole file to disk, replacing an existing one atomically. A link at its path is replaced too.
-
-    mode: permissions of the file.
-
-    Raises OSError. The temporary file of a failed attempt is removed.
-    """
-    UntrustedDirectory(path.parent).replace_file(path.name, data, mode)
-
-
 def write_output(path: Path, data: bytes) -> None:
     """Write a file that the user has named, such as a pipe or an existing file. A link is refused, because
     somebody else may have planted it in a results directory.
@@ -112,19 +102,10 @@ def require_owner(directory: UntrustedDirectory, name: str, why: str = "it says 
         )
 
 
-def sync_directory(path: Path) -> None:
-    """Flush a directory to disk, so that its new and changed names survive a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # trusted: nothing is read from it
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def store_file(
     directory: UntrustedDirectory, name: str, data: bytes, *, kept: str = "the records are whole"
 ) -> None:
-    """Write a file of a results directory, as write_file() does.
+    """Write a file of a results directory, so that it is on the disk when the function returns.
 
     kept: data that are safe on the disk, as text for the error message.
 

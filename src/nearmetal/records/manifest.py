@@ -14,6 +14,7 @@ from pathlib import PurePath
 from urllib.parse import quote
 
 from ..errors import RecordsError
+from ..host.durable import is_temporary
 from ..host.untrusted import UntrustedDirectory
 from .disk import resume_line
 
@@ -61,11 +62,7 @@ class Verification:
 def files_below(directory: UntrustedDirectory) -> list[str]:
     """Return the relative paths of all regular files, sorted. Temporary files left by an ended process are
     left out."""
-    return sorted(
-        name
-        for name in directory.files()
-        if not (PurePath(name).name.startswith(".") and name.endswith(".tmp"))
-    )
+    return sorted(name for name in directory.files() if not is_temporary(PurePath(name).name))
 
 
 def write_sums(directory: UntrustedDirectory) -> None:

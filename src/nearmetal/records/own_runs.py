@@ -20,9 +20,9 @@ from pathlib import Path
 import msgspec
 
 from ..errors import RecordsError
-from ..host.runtime import user_state
+from ..host.durable import write_file
+from ..host.runtime import find_exposure, user_state
 from ..host.untrusted import UntrustedDirectory
-from .disk import write_file
 
 KEPT = 1000
 """Number of notes above which the oldest ones are removed. Notes about living workers are always kept."""
@@ -88,8 +88,8 @@ def note_run(directory: Path, workers: Workers | None = None) -> None:
     place, path = _place(), directory.resolve()
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     place.chmod(0o700)
-    if not _is_private(place):
-        raise OSError(errno.EPERM, "other users may change it", str(place))
+    if (why := find_exposure(place)) is not None:
+        raise PermissionError(errno.EPERM, why, str(place))
     before = None
     with suppress(RecordsError):  # a corrupt note is replaced
         before = own_run(path)
@@ -121,8 +121,11 @@ def own_run(directory: Path) -> OwnRun | None:
 
     Raises RecordsError if the note is corrupt.
     """
-    path, place = directory.resolve(), _place()
-    name = _name(path)
+    path = directory.resolve()
+    try:
+        place, name = _place(), _name(path)
+    except OSError:  # no home directory, so no notes
+        return None
     if not _is_private(place):
         return None
     try:
@@ -162,10 +165,9 @@ def _is_private(place: Path) -> bool:
     """Return whether there are notes that nobody else can have written. The home directory may be that of
     another user."""
     try:
-        facts = place.stat()
+        return find_exposure(place) is None
     except OSError:
         return False
-    return facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
 
 
 def _name(path: Path) -> str:

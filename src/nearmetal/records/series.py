@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..host.durable import sync_directory, write_file
 from ..host.untrusted import UntrustedDirectory
 from ..model.series import PER_NODE, Figure, Omission, Part, Scale, Series
 from ..model.study import Study
 from .directory import PLAN, STAMP, ResultsDirectory, directories_with
-from .disk import failure, sync_directory, write_file
+from .disk import failure
 from .json_files import (
     corrupt_at,
     json_bytes,
@@ -124,7 +125,7 @@ class SeriesDirectory:
                         key=str(p["key"]),
                         title=str(p["title"]),
                         share=float(p["share"]),
-                        study=None if p["absent"] else self._study(f"{STUDIES}/{p['key']}.yaml", load),
+                        study=None if p["absent"] else self._study(str(p["key"]), load),
                         places={str(k): str(v) for k, v in p["places"].items()},
                         sizes_from=str(p.get("sizes_from", "")),
                         absent=str(p["absent"]),
@@ -137,7 +138,10 @@ class SeriesDirectory:
                 notes=tuple(map(str, data["notes"])),
             )
 
-    def _study(self, name: str, load: Callable[[str, str], Study]) -> Study:
+    def _study(self, key: str, load: Callable[[str, str], Study]) -> Study:
+        if "/" in key:  # the user is shown the studies in this directory only, before they are executed
+            raise ValueError(f"{key!r} is no key of a part")
+        name = f"{STUDIES}/{key}.yaml"
         return load(text_in(self.files, name), str(self.path / name))
 
     def part(self, part: Part) -> ResultsDirectory | None:

@@ -11,10 +11,11 @@ from pathlib import Path
 from types import TracebackType
 
 from ..errors import RecordsError
-from ..host.untrusted import UntrustedDirectory, write_all
+from ..host.durable import sync_directory, write_all
+from ..host.untrusted import UntrustedDirectory
 from ..model.record import TrialRecord
 from .codec import to_line
-from .disk import failure, sync_directory
+from .disk import failure
 
 _TAIL = 1 << 20
 

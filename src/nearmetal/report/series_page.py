@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..analysis.instances import InstanceFigures
+from ..host.durable import write_file
 from ..model.papers.published import Published
 from ..model.series import Figure, Series
-from ..records.disk import failure, write_file
+from ..records.disk import failure
 from ..study_file.series import packed_places
 from .charts.chart import Chart, LinesFigure
 from .charts.curves import curve_figures, swept_figures

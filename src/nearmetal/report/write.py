@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..host.durable import write_file
 from ..host.untrusted import UntrustedDirectory
 from ..model.record import JsonValue, TrialRecord, section
 from ..model.result import Analysis
 from ..model.study import Study
 from ..records.directory import report_paths
-from ..records.disk import failure, write_file
+from ..records.disk import failure
 from ..samplers import costs_in
 from .forms.csv_form import csv_text
 from .forms.latex import latex_text

@@ -4,13 +4,13 @@ after the other."""
 from __future__ import annotations
 
 import random
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..host.removal import discard_tree
 from ..meters.groups import GroupMeters, Window
 from ..model.plan import NextBlock, TrialSpec
 from ..model.record import GROUP_PHASE, Fold, Row, Status, TrialRecord
@@ -104,7 +104,7 @@ def _run_group(group: TrialGroup, recording: Recording, rehearsal: Rehearsal | N
     with ExitStack() as stack:
         for trial in group.trials:
             if trial.work is not None:
-                stack.callback(shutil.rmtree, trial.work, ignore_errors=True)
+                stack.callback(discard_tree, trial.work)
         for subject in subjects:
             subject.before_start()
         wanted = group.trials if rehearsal is not None else _with_instances(group)

@@ -16,6 +16,7 @@ import msgspec
 
 from ..errors import RecordsError
 from ..host import Host
+from ..host.durable import write_file
 from ..host.facts.provenance import cpu_model
 from ..host.runtime import cache_directory
 from ..host.untrusted import UntrustedDirectory
@@ -24,7 +25,6 @@ from ..model.environments.guest import Accelerator, GuestSettings
 from ..model.record import TrialRecord, slice_phase
 from ..model.study import Study
 from ..plan import FIXED_FROM
-from ..records.disk import write_file
 from ..records.json_files import json_bytes, json_object
 from .estimate import BlockCosts, RunCosts, estimated_costs
 

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from ..errors import NearmetalError, RunError, UnavailableError
 from ..host import Completed, Host, MissingValue
+from ..host.durable import write_file
 from ..host.untrusted import UntrustedDirectory
 from ..model.record import JsonValue
 
@@ -264,7 +265,7 @@ def _versions(host: Host, cache: Path, gcc: str, mpicc: str) -> dict[str, str]:
         if kept["key"] == key:
             return {"compiler": str(kept["compiler"]), "mpi": str(kept["mpi"])}
     versions = _ask_versions(host, gcc, mpicc)
-    _write_whole(file, json.dumps({"key": key, **versions}))
+    write_file(file, json.dumps({"key": key, **versions}).encode())
     return versions
 
 
@@ -377,7 +378,7 @@ def _build(
 
 def _write_record(built: BuiltTools, directory: Path) -> None:
     record = {key: value for key, value in asdict(built).items() if key != "directory"}
-    _write_whole(directory / RECORD, json.dumps(record))
+    write_file(directory / RECORD, json.dumps(record).encode())
 
 
 def _step(host: Builder, argv: list[str]) -> None:
@@ -406,9 +407,3 @@ def _move_in(made: Path, target: Path) -> None:
         if _recorded(target) is None:
             shutil.rmtree(target)
             made.rename(target)
-
-
-def _write_whole(file: Path, text: str) -> None:
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
-    aside.write_text(text)
-    aside.replace(file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from ...errors import BusyError, UsageError
 from ...host.runtime import user_state
+from ...host.untrusted import UntrustedDirectory
 
 _PLACES = 1 << 60
 """Number of bytes of the lock file that can be locked. The byte of an instance follows from a digest of its
@@ -28,14 +28,13 @@ def only_one(instance: str) -> Iterator[None]:
     file = user_state() / "nearmetal" / "moves.lock"
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        fd = os.open(file, flags, 0o600)
+        fd = UntrustedDirectory(file.parent).open_to_append(file.name, 0o600)
     except OSError as e:
-        raise UsageError(f"{file}: {e.strerror}", remedy="make that directory writable") from e
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+        remedy = f"remove {file}, or make its directory writable"
+        raise UsageError(f"{file}: {e.strerror}", remedy=remedy) from e
+    if os.fstat(fd).st_uid != os.geteuid():
         os.close(fd)
-        raise UsageError(f"{file} is not a file of this user", remedy=f"remove {file}")
+        raise UsageError(f"{file} belongs to another user", remedy=f"remove {file}")
     place = int.from_bytes(sha256(instance.encode()).digest()[:8]) % _PLACES
     busy = f"{instance} is checkpointed, restored or moved by another command"
     with _locked(fd, lambda fd, how: fcntl.lockf(fd, how, 1, place), busy):

@@ -8,10 +8,10 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+from ...host.durable import write_file
 from ...host.runtime import user_state
 from ...host.untrusted import UntrustedDirectory
 from ...lifecycle import Method, PastMove, Prediction
-from ...records.disk import write_file
 
 _RULES = 2
 """Number of the rules by which moves are predicted. Raise it when predictions of the same move change: moves

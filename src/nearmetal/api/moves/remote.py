@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +26,7 @@ from ...environments.external import (
 )
 from ...errors import NearmetalError, RunError
 from ...host import Host
+from ...host.removal import discard_tree
 from ...host.ssh import SshHost
 from ...lifecycle import Method
 from ...model.change import replace
@@ -79,7 +79,7 @@ def move_to_host(
                 now = restore_on_remote(host, external, work, images, saved, there)
                 stopped = time.monotonic() - frozen
             size = sizes_of(images) + memory_sent(images, saved.method)
-        shutil.rmtree(images, ignore_errors=True)
+        discard_tree(images)
     except KeyboardInterrupt as e:
         if not now:
             raise
@@ -195,5 +195,5 @@ def _back(
         ) from why
     except KeyboardInterrupt as e:
         raise interrupted(external, images, there) from e
-    shutil.rmtree(images, ignore_errors=True)
+    discard_tree(images)
     return back

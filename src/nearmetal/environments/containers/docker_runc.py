@@ -11,7 +11,8 @@ from pathlib import Path
 
 from ...host.mounts import own_mounts
 from ...host.namespaces import detach
-from ...host.processes.labelled import children, ends, named, stat_fields
+from ...host.processes.birth import stat_fields
+from ...host.processes.labelled import children, ends, named
 
 _IDENTITY = re.compile(r"[0-9a-f]{64}")
 

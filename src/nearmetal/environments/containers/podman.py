@@ -26,6 +26,7 @@ from ...errors import RunError
 from ...host import Host, cgroups, runtime
 from ...host.outside import SHORT_PARENT, short_directory
 from ...host.processes import labelled as processes
+from ...host.processes.birth import stat_fields
 from ...lifecycle import Method
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
@@ -350,7 +351,7 @@ def _monitor(pid: int) -> str:
     """Return the PID of conmon, the parent of an instance's first process. Raises RunError if one of the two
     has ended."""
     try:
-        parent = processes.stat_fields(pid)[1]
+        parent = stat_fields(pid)[1]
     except OSError as e:
         raise RunError(f"no checkpoint: the first process of the instance has ended: {e.strerror}") from e
     if processes.name_of(int(parent)) != "conmon":

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
+from ...host.durable import sync_directory
 from ...host.runtime import user_state
 from ...host.untrusted import UntrustedDirectory
 from ...lifecycle import Method
-from ...records.disk import sync_directory
 from .contract import Saved
 from .disk import write_note
 
@@ -149,7 +149,4 @@ def _key(*, make: bool) -> bytes:
             os.link(aside, directory / _KEY)
         aside.unlink()
         sync_directory(directory)
-    with own.open_file(_KEY) as file:
-        if os.fstat(file.fileno()).st_uid != os.geteuid():
-            raise PermissionError(f"{directory / _KEY} belongs to another user")
-        return file.read(_LONGEST_KEY)
+    return own.read_own(_KEY, _LONGEST_KEY)

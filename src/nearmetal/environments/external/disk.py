@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ...host import Host
+from ...host.durable import sync_directory, write_file
 from ...host.runtime import cache_directory, scratch_directory
-from ...host.untrusted import write_all
-from ...records.disk import sync_directory
+from ...host.untrusted import UntrustedDirectory
 from ..program import write_script
 from .contract import SECONDS
 
@@ -32,20 +32,7 @@ def write_note(file: Path, text: str) -> None:
 
     Raises OSError. The file is then as it was before.
     """
-    aside = file.with_name(f".{file.name}")
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            os.fchmod(fd, 0o600)
-            write_all(fd, text.encode())
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        aside.replace(file)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
-    sync_directory(file.parent)
+    write_file(file, text.encode(), mode=0o600)
 
 
 def make_directory(directory: Path) -> None:
@@ -94,8 +81,8 @@ def synced_before_end(images: Path, also: Sequence[str]) -> Iterator[dict[str, s
         link, configuration = scratch / "directory", scratch / "criu.conf"
         link.symlink_to(script.parent)
         own = os.environ.get("CRIU_CONFIG_FILE")
-        before = Path(own).read_text() if own else ""
-        configuration.write_text(f"{before}\naction-script {link / script.name}\n")
+        before = Path(own).read_text() if own else ""  # trusted: this user has named it
+        configuration.write_text(f"{before}\naction-script {link / script.name}\n")  # trusted: of this run
         try:
             yield {"CRIU_CONFIG_FILE": str(configuration)}
         finally:
@@ -117,18 +104,19 @@ def sync_failure(images: Path) -> str:
     """Return why the images were not flushed to the disk during a dump; empty if they were, or if that was
     not tried."""
     with suppress(OSError):
-        return (images / SYNC_LOG).read_text(errors="replace").strip()
+        return UntrustedDirectory(images).read_bytes(SYNC_LOG).decode(errors="replace").strip()
     return ""
 
 
 def make_synchronous(file: Path) -> None:
     """Make an empty file such that everything written to it is on the disk at once, if the file system can do
     that. Raises OSError if it cannot be made."""
-    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(file, flags, 0o600)  # trusted: new
     try:
         with suppress(OSError):  # a file system without this flag, such as NFS
-            (flags,) = struct.unpack("l", fcntl.ioctl(fd, _GET_FLAGS, bytes(struct.calcsize("l"))))
-            fcntl.ioctl(fd, _SET_FLAGS, struct.pack("l", flags | _SYNCHRONOUS))
+            (before,) = struct.unpack("l", fcntl.ioctl(fd, _GET_FLAGS, bytes(struct.calcsize("l"))))
+            fcntl.ioctl(fd, _SET_FLAGS, struct.pack("l", before | _SYNCHRONOUS))
     finally:
         os.close(fd)
     sync_directory(file.parent)

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from ...errors import RunError, UsageError
 from ...host import Completed, Host
+from ...host.processes.birth import stat_fields
 from ...host.processes.failure import TIMED_OUT
-from ...host.processes.labelled import stat_fields
 from ...host.ssh import SshHost
 from ...lifecycle import Method
 from ..contract import Unavailable

@@ -173,7 +173,7 @@ def _shares(pid: int, kind: str) -> bool:
 def _mapped(pid: int) -> Iterator[str]:
     """Yield the paths of the regular files that a process has mapped."""
     seen = set()
-    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():  # trusted: of the kernel
         path = line.split(maxsplit=5)[5] if line.count(" ") >= 5 and "/" in line else ""
         if path.startswith("/") and not path.endswith(" (deleted)") and path not in seen:
             seen.add(path)
@@ -185,12 +185,13 @@ def _addresses(pid: int) -> Iterator[str]:
     """Yield the local addresses of a process's TCP sockets, 'ADDRESS:PORT', with ' listening' for listening
     ones."""
     own = set()
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
+    for entry in Path(f"/proc/{pid}/fd").iterdir():  # trusted: of the kernel
         with contextlib.suppress(OSError):
             own.add(str(entry.readlink()))
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
+            text = Path(f"/proc/{pid}/net/{name}").read_text()  # trusted: of the kernel
+            for line in text.splitlines()[1:]:
                 _, local, _, state, *rest = line.split()
                 if state in (_LISTENING, _ESTABLISHED) and f"socket:[{rest[5]}]" in own:
                     yield address(local, family) + (" listening" if state == _LISTENING else "")

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...errors import RunError, UsageError
 from ...host.processes.foreign import ForeignProcess
+from ...host.processes.labelled import name_of
 from ..qemu.moving import UNDER_WAY, migration_status
 from ..qemu.qmp import Monitor
 
@@ -99,7 +100,7 @@ def kill_qemu(pid: int) -> None:
     pid: of the listener at its QMP socket. Another program, which forwards the socket, is not killed.
     """
     with contextlib.suppress(OSError, RunError):
-        if Path(f"/proc/{pid}/comm").read_text().startswith("qemu"):
+        if name_of(pid).startswith("qemu"):
             with ForeignProcess(pid):
                 pass
 

@@ -10,9 +10,10 @@ import stat
 from pathlib import Path
 
 from ...errors import RunError, UnavailableError, UsageError
+from ...host.durable import is_temporary
 from ...host.untrusted import UntrustedDirectory
 from ...model.change import replace
-from ..criu_images import check_images, read_pagemap
+from ..criu_images import check_images, read_pagemaps
 from .contract import Saved, restore_line
 from .description import (
     DescriptionError,
@@ -47,8 +48,7 @@ _LIBVIRT_PART = b"LibvirtQemudPart"
 get the name STATE only when they are complete."""
 _REWRITTEN = ("criu", "stats-restore")
 """Files that every restore overwrites."""
-_NOTES = (MANIFEST, BEGUN, HANDED_OVER, RESTORED)
-_DESCRIPTIONS = (*_NOTES, *(f".{name}" for name in _NOTES))
+_DESCRIPTIONS = (MANIFEST, BEGUN, HANDED_OVER, RESTORED)
 _LONGEST_NOTE = 4096
 _MORE = 64 << 20
 """Space in bytes that a checkpoint needs apart from memory and files: for logs, page tables and devices."""
@@ -82,7 +82,7 @@ def require_new(directory: Path) -> None:
             raise UsageError(
                 f"{directory} belongs to another user", remedy="a new directory: images hold the memory"
             )
-        if any(directory.iterdir()):
+        if UntrustedDirectory(directory).names():
             raise UsageError(
                 f"{directory} is not empty", remedy="a new directory: no image is ever overwritten"
             )
@@ -235,7 +235,7 @@ def read_interrupted(directory: Path) -> Saved | None:
             return None
         check_images(directory)
         # Without pagemaps, the memory is at a page server. Lazy pages are still at the source.
-        maps = [read_pagemap(file.read_bytes()) for file in directory.glob("pagemap-*.img")]
+        maps = list(read_pagemaps(directory))
         if maps and not any(found.lazy for found in maps):
             return saved
     return None
@@ -249,7 +249,8 @@ def sizes_of(directory: Path) -> int:
 def remove_images(directory: Path) -> None:
     """Remove the images of a failed checkpoint. Logs of CRIU are kept, because the error message names
     them."""
-    for file in sorted(directory.rglob("*"), reverse=True):  # the content of a directory before the directory
+    # The content of a directory comes before the directory.
+    for file in sorted(directory.rglob("*"), reverse=True):  # trusted: this run has made it
         if file.is_dir() and not file.is_symlink():
             with contextlib.suppress(OSError):  # it still contains a log
                 file.rmdir()
@@ -268,4 +269,5 @@ def sizes_by_file(directory: Path) -> dict[str, int]:
         if stat.S_ISREG(status.st_mode)
         and path.name not in (*_DESCRIPTIONS, *_REWRITTEN)
         and path.suffix not in (".log", ".pid")
+        and not is_temporary(path.name)
     }

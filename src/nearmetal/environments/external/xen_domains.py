@@ -189,7 +189,8 @@ class XenDomain(Domain):
                 status = process.wait(0)
             if status == 0:
                 return
-            why = why or find_xl_message(printed.read_text(errors="replace")) or f"xl ended with {status}"
+            said = printed.read_text(errors="replace")  # trusted: of xl
+            why = why or find_xl_message(said) or f"xl ended with {status}"
         found = self._listed(host, self.domain)
         state = found[_STATE] if found else ""
         words = f"xl list shows {state}" if state else "it has left"

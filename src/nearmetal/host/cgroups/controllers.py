@@ -9,7 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...errors import RunError
-from ..notes import Controllers, Note, boot_id, ignored, note_until_exit, noted, notes_locked, read_notes
+from ..notes import (
+    Controllers,
+    Note,
+    boot_id,
+    note_error,
+    note_until_exit,
+    notes_locked,
+    read_notes,
+    undo_after,
+)
 from .processes import write_control
 
 _LEAF = "nearmetal-worker-"
@@ -34,7 +43,7 @@ def enable(group: Path, wanted: Set[str]) -> frozenset[str]:
 
 
 @contextmanager
-def divided(group: Path, wanted: Set[str]) -> Iterator[frozenset[str]]:
+def divide_group(group: Path, wanted: Set[str]) -> Iterator[frozenset[str]]:
     """Move the processes of a group to a child, turn on controllers for its children, and undo both on exit.
     Yields those of `wanted` that are on.
 
@@ -42,7 +51,9 @@ def divided(group: Path, wanted: Set[str]) -> Iterator[frozenset[str]]:
     """
     leaf = group / f"{_LEAF}{os.getpid()}"
     names = tuple(sorted(_present(group) & wanted))
-    with noted(_label(), Controllers(group=str(group), names=names, leaf=leaf.name), restore_controllers):
+    with undo_after(
+        _label(), Controllers(group=str(group), names=names, leaf=leaf.name), restore_controllers
+    ):
         leaf.mkdir()
         _move_all(group, leaf)
         yield frozenset((_on(group) | _turn_on(group, names)) & wanted)
@@ -58,7 +69,7 @@ def restore_controllers(note: Note) -> None:
     assert isinstance(change, Controllers)
     group = Path(change.group)
     if (why := _refused(change)) is not None:
-        raise ignored(note.file, why)
+        raise note_error(note.file, why)
     with notes_locked():
         if not group.exists():
             return

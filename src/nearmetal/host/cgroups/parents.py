@@ -13,7 +13,7 @@ from ...errors import RunError
 from ..base import MissingValue
 from ..counters.block_accounts import counts_blocks
 from ..mounts import Mount, own_mounts
-from .controllers import divided, enable
+from .controllers import divide_group, enable
 from .processes import write_control
 
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "blkio")
@@ -163,7 +163,7 @@ def _with_room(own: Path, stack: contextlib.ExitStack) -> Parents | MissingValue
     Returns the group as Parents; MissingValue if it cannot be divided. `stack` undoes the change on exit.
     """
     try:
-        enabled = stack.enter_context(divided(own, _WANTED))
+        enabled = stack.enter_context(divide_group(own, _WANTED))
     except OSError as e:
         return MissingValue(f"the control group of this job cannot be divided: {e.filename}: {e.strerror}")
     except RunError as e:

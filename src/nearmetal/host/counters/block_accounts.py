@@ -53,7 +53,7 @@ def _counts(group: Path) -> bool:
 @contextlib.contextmanager
 def temporary_group(group: Path) -> Iterator[Path]:
     """Create a control group below another one, yield it, and remove it on exit. If this process is killed,
-    clean-up finds the group by its name (notes.OURS).
+    clean-up finds the group by its name (labels.OURS).
 
     Raises OSError.
     """

@@ -14,7 +14,7 @@ from pathlib import Path
 from ...errors import RunError
 from ..base import Host, MissingValue, text_of
 from ..counters.network_files import device_names
-from ..notes import Functions, Note, noted
+from ..notes import Functions, Note, undo_after
 from ..processes.running import await_true
 
 TAKEN = "-taken"
@@ -140,7 +140,7 @@ def functions(host: Host, name: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def made_functions(host: Host, name: str, count: int, label: str) -> Iterator[tuple[str, ...]]:
+def make_functions(host: Host, name: str, count: int, label: str) -> Iterator[tuple[str, ...]]:
     """Enable virtual functions of a device that has none, and yield the names of their network devices. The
     earlier number is restored on exit.
 
@@ -149,7 +149,7 @@ def made_functions(host: Host, name: str, count: int, label: str) -> Iterator[tu
     Raises RunError.
     """
     before = _number(host, name, "device/sriov_numvfs") or 0
-    with noted(label, Functions(card=name, before=before, made=count), restore_functions):
+    with undo_after(label, Functions(card=name, before=before, made=count), restore_functions):
         try:
             Path(_path(name, "device/sriov_numvfs")).write_text(f"{count}\n")
         except OSError as e:
@@ -164,7 +164,7 @@ def made_functions(host: Host, name: str, count: int, label: str) -> Iterator[tu
 
 
 def restore_functions(note: Note) -> None:
-    """Restore the number of virtual functions before made_functions(). A number that somebody has changed
+    """Restore the number of virtual functions before make_functions(). A number that somebody has changed
     since is kept.
 
     Raises RunError, OSError.

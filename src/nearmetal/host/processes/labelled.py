@@ -7,9 +7,11 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from ...errors import RunError
+from .birth import send_signal, stat_fields
 
 LABEL_VARIABLE = "NEARMETAL_RUN"
 """Environment variable with the label of the run, set for every process that is started in or for an
@@ -48,11 +50,6 @@ def ancestors(pid: int) -> set[int]:
         except OSError:
             break
     return seen
-
-
-def stat_fields(pid: int) -> list[str]:
-    """Return the fields of /proc/<pid>/stat after the name, which need not be UTF-8. Raises OSError."""
-    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def ends(pid: int) -> bool:
@@ -146,11 +143,15 @@ def kill_labelled(label: str) -> None:
         left = labelled(lambda other: other == label)
         unseen = 0 if left else unseen + 1
         for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                send_signal(pid, signal.SIGKILL, partial(_has_label, pid, label))
         if left and time.monotonic() > deadline:
             raise RunError(f"processes {sorted(left)} of {label} do not end", remedy="nearmetal clean")
         time.sleep(0.001)
+
+
+def _has_label(pid: int, label: str) -> bool:
+    return label_of(Path(f"/proc/{pid}/environ").read_bytes()) == label
 
 
 def kill_group(leader: int, reap: Callable[[], object]) -> None:
@@ -190,7 +191,7 @@ def kill_session(leader: int, label: str) -> None:
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 pid = int(entry.name)
-                if os.getsid(pid) == leader and label_of(Path(entry.path, "environ").read_bytes()) == label:
+                if os.getsid(pid) == leader and _has_label(pid, label):
                     os.kill(pid, signal.SIGKILL)
 
 

@@ -218,6 +218,7 @@ def _ssh(trial: Trial, group: Group, stack: ExitStack) -> tuple[str, ...]:
         group.instances,
         network.seats,
         directory=trial.directory,
+        private=trial.private_directory("ssh"),
         environment=everywhere(str(trial.directory)),
     )
     return stack.enter_context(servers)

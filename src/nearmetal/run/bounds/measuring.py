@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ...errors import NearmetalError
 from ...host import MissingValue
+from ...host.durable import write_file
 from ...host.facts.provenance import BOOT_ID
 from ...host.runtime import cache_directory
 from ...model.roof import (
@@ -32,7 +33,6 @@ from ...model.study import Better, Transport
 from ...node.machine import Machine
 from ...node.node import Node
 from ...node.progress import Progress
-from ...records.disk import write_file
 from ...workloads.applications.hpc_challenge.blas import Blas, package
 from ..kernel_run import run_once
 from .dgemm import measure_dgemm

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from ...errors import RunError, TrialFailedError
 from ...host import Host, Process
 from ...host.processes.failure import describe_failure
 from ...host.processes.held import await_ends, holding, holding_mounts
+from ...host.removal import remove_tree
 from ...lifecycle import Phase, PhaseTimes
 from ...model.change import replace
 from ...model.study import Mpi
@@ -177,7 +177,7 @@ class RestartEvent:
         done = self.host.run(["cp", "--archive", str(self._files), str(copies)], timeout=LIMIT, cwd=Path("/"))
         if not done.ok:
             raise RunError(f"the checkpoint is not copied: {done.failure()}")
-        shutil.rmtree(self._files)
+        remove_tree(self._files)
         copies.rename(self._files)
 
     def _failed(self, error: RunError | OSError) -> TrialFailedError:

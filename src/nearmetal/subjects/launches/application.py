@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 from collections.abc import Mapping
 
 from ...errors import TrialFailedError
@@ -19,7 +17,7 @@ from ...workloads.applications.contract import Invocation, Output, Place
 from ...workloads.applications.registry import application, choices, rows
 from .launching import LaunchedProgram, ProgramOutput, run_program
 from .reports import resources_of
-from .staging import fill, read_outputs
+from .staging import empty, fill, forget_outputs, read_outputs
 
 
 def prepare_application(metered: MeteredArm, workload: ApplicationWorkload) -> None:
@@ -75,13 +73,9 @@ def _run(
     metered: MeteredArm, workload: ApplicationWorkload, place: Place, invocation: Invocation
 ) -> ProgramOutput:
     if invocation.fresh:
-        shutil.rmtree(place.directory)
-        place.directory.mkdir()
+        empty(place.directory)
     fill(place.directory, invocation.files, invocation.copies)
-    # Outputs of an earlier run must not be taken for those of this run.
-    for name in invocation.outputs:
-        with contextlib.suppress(FileNotFoundError):
-            (place.directory / name).unlink()
+    forget_outputs(place.directory, invocation.outputs)
     argv = invocation.argv
     if invocation.own:
         argv = (str(metered.running.software.tools / argv[0]), *argv[1:])

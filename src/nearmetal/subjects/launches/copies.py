@@ -4,7 +4,6 @@ moment."""
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,6 +16,7 @@ from ...errors import TrialFailedError
 from ...host import Completed, Process
 from ...host.processes.bounded import shortened
 from ...host.processes.helper import wait_readable
+from ...host.removal import discard_tree
 from ...host.untrusted import UntrustedDirectory
 from ...meters.groups import MeteredArm
 from ...model.change import replace
@@ -154,7 +154,7 @@ class _Gate(ExitStack):
         Raises OSError if they cannot be created.
         """
         self.directory.mkdir()
-        self.callback(shutil.rmtree, self.directory, ignore_errors=True)
+        self.callback(discard_tree, self.directory)
         # Opened for reading and writing, so that no open() blocks, here or in a copy.
         own, name = UntrustedDirectory(self.directory.parent), self.directory.name
         self._arrived = own.make_fifo(f"{name}/arrived")
