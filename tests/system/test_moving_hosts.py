@@ -31,6 +31,7 @@ from tests.system.moving_case import (
 from nearmetal.api.moves import moving
 from nearmetal.environments import Unavailable
 from nearmetal.environments.external import WrittenError, dumping
+from nearmetal.environments.external.saved import HANDED_OVER
 from nearmetal.errors import RunError, UnavailableError, UsageError
 from nearmetal.host import LocalHost
 from nearmetal.lifecycle import Method
@@ -96,11 +97,13 @@ def test_memory_at_a_page_server_is_kept_if_the_source_does_not_end(
         moving.migrate(str(program.pid), "there", moving.MoveOptions(method=Method.CRIU_PAGESERVER))
     (kept,), (images,) = there.left(), (state / "checkpoints").iterdir()
     assert failed.value.remedy == (
-        f"when it has ended: copy what is in there:{kept} there too, then nearmetal restore {images}"
+        f"when it has ended: copy what is in there:{kept} there too, then rm {images / HANDED_OVER}"
+        f" && nearmetal restore {images}"
     )
     until(lambda: not program.copies, "the end of the source")
     shutil.copytree(kept, images, dirs_exist_ok=True)
     shutil.rmtree(kept)
+    (images / HANDED_OVER).unlink()
     moving.restore(images)
     program.goes_on()
 
