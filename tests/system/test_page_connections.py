@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks.criu_moves import large_pipes
 from tests.system.checkpoint_case import Case, find_or_build_criu, require_checkpoints
 
 from nearmetal.environments import Unavailable
@@ -22,13 +23,14 @@ LISTENS = "0A"
 @pytest.fixture
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
     require_checkpoints("native")
-    found = find_or_build_criu()
+    with large_pipes():
+        found = find_or_build_criu()
     if isinstance(found, Unavailable):
         pytest.skip(found.reason)
     if request.param in found.unable:
         pytest.skip(found.unable[request.param].reason)
     label = f"nearmetal-check-{os.getpid()}-pages"
-    with scratch_directory(f"{label}-images") as root:
+    with large_pipes(), scratch_directory(f"{label}-images") as root:
         made = Case(
             name="native", method=request.param, criu=found, label=label, directory=tmp_path, root=root
         )
