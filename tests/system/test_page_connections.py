@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks.criu_moves import large_pipes
-from tests.system.checkpoint_case import Case, find_or_build_criu, require_checkpoints
+from tests.system.checkpoint_case import Case, require_checkpoints
 
-from nearmetal.environments import Unavailable
+from nearmetal.environments import Criu
 from nearmetal.host.runtime import scratch_directory
 from nearmetal.lifecycle import Method, Phase
 
@@ -21,18 +20,14 @@ LISTENS = "0A"
 
 
 @pytest.fixture
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
+def case(request: pytest.FixtureRequest, tmp_path: Path, criu: Criu) -> Iterator[Case]:
     require_checkpoints("native")
-    with large_pipes():
-        found = find_or_build_criu()
-    if isinstance(found, Unavailable):
-        pytest.skip(found.reason)
-    if request.param in found.unable:
-        pytest.skip(found.unable[request.param].reason)
+    if request.param in criu.unable:
+        pytest.skip(criu.unable[request.param].reason)
     label = f"nearmetal-check-{os.getpid()}-pages"
-    with large_pipes(), scratch_directory(f"{label}-images") as root:
+    with scratch_directory(f"{label}-images") as root:
         made = Case(
-            name="native", method=request.param, criu=found, label=label, directory=tmp_path, root=root
+            name="native", method=request.param, criu=criu, label=label, directory=tmp_path, root=root
         )
         made.make()
         try:
