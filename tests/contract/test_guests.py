@@ -29,7 +29,7 @@ from nearmetal.environments.guests.initramfs import initramfs
 from nearmetal.environments.guests.kvm import kvm_answer
 from nearmetal.environments.qemu.backend import Qemu
 from nearmetal.errors import RunError, UnavailableError
-from nearmetal.host import Completed
+from nearmetal.host import Completed, cpio
 from nearmetal.host.guest_line import GuestLine
 from nearmetal.host.leftovers import find, remove
 from nearmetal.host.processes import labelled as processes
@@ -359,10 +359,13 @@ def test_a_microvm_with_an_image_a_disk_and_swap_finds_each_by_its_number(tools:
     )
     asked = request("m", guests.base(tools, place, image), place, settings)
     with booted(tools, asked) as guest:
-        guest.copy_out([Path("/proc/swaps")])  # a file of no size: nothing is written for it
         mounts = place / "out"
         mounts.mkdir()
         with GuestLine(guest.socket) as line:
+            got = line.run(["nm-guest", "get", "/proc/swaps"], timeout=600)
+            assert [len(member.data) for member in cpio.unpack(got.stdout)] == [0], (
+                "its size is 0 for stat(2)"
+            )
             got = line.run(["nm-guest", "get", "/bin/nm-box"], timeout=600)
         assert got.status == 0 and len(got.stdout) > (tools.directory / "nm-box").stat().st_size
         console = (guest.scratch / "console").read_text()

@@ -181,11 +181,14 @@ class Trial:
         It is for files that nearmetal writes outside of instances. The root user of an instance cannot put
         links in their places.
         """
-        directory = (
-            self.directory.with_name(f"{self.directory.name}-private") / f"{name}-{next(self.numbers)}"
-        )
+        directory = self.private / f"{name}-{next(self.numbers)}"
         directory.mkdir(parents=True)
         return directory
+
+    @property
+    def private(self) -> Path:
+        """The parent of the directories of private_directory()."""
+        return self.directory.with_name(f"{self.directory.name}-private")
 
 
 class Guard:

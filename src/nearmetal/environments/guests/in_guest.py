@@ -45,8 +45,9 @@ def started_in_guest(
     """
     _require_fitting(request)
     begin = time.monotonic_ns()
-    # Every guest contains the tools, but not the other directories of the machine.
-    guest.copy_in([b for b in request.binds if b.resolve() != tools.directory.resolve()])
+    # Every guest contains the tools, but not the other directories of the machine. The instance's root is
+    # mounted at its scratch directory.
+    guest.copy_in([request.scratch, *(b for b in request.binds if b.resolve() != tools.directory.resolve())])
     copied = time.monotonic_ns()
     # The instance has the root directory of the guest, whatever image this is, and all CPUs of the guest.
     own = replace(

@@ -159,7 +159,8 @@ def running_arm(trial: Trial, around: RunningArm | None) -> Iterator[RunningArm]
     surroundings = Surroundings() if around is None else Surroundings(guest=around.instances[0], alone=False)
     with ExitStack() as stack:
         for node in trial.nodes:
-            stack.callback(node.forget, trial.directory)
+            for directory in (trial.directory, trial.private):
+                stack.callback(node.forget, directory)
         group, volumes = stack.enter_context(started_instances(trial, surroundings))
         guests = guests_among(group.instances)
         try:
