@@ -15,6 +15,7 @@ from nearmetal.environments.instance import (
     await_end,
     control_groups,
     end,
+    init_name,
     make_instance,
     missing_tools,
     require_host_image,
@@ -72,7 +73,15 @@ def _start(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[BoxIn
     with control_groups(request, {"cpuacct", "memory", "blkio"}) as groups:
         spawning = time.monotonic_ns()
         launched = host.launch(
-            [*prefix, "--", tools / "nm-init", "--first-fd", str(REPORT_FD), "--label", request.label],
+            [
+                *prefix,
+                "--",
+                tools / "nm-init",
+                "--first-fd",
+                str(REPORT_FD),
+                "--socket",
+                init_name(request.label),
+            ],
             expect={"first"},
             timeout=START_TIMEOUT,
             env={processes.LABEL_VARIABLE: request.label},

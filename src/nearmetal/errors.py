@@ -30,6 +30,10 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+REMEDY = "\n  next: "
+"""What separates an error from its remedy in a text."""
+
+
 class NearmetalError(Exception):
     """Base of all errors that are shown to the user as one line, never as a traceback. A line break in one of
     the texts is written out, so that none of them can pretend to be another.
@@ -48,7 +52,7 @@ class NearmetalError(Exception):
     def __str__(self) -> str:
         what, where, remedy = map(keep_in_line, (self.what, self.where, self.remedy))
         head = f"{where}: {what}" if where else what
-        return f"{head}\n  next: {remedy}" if remedy else head
+        return f"{head}{REMEDY}{remedy}" if remedy else head
 
 
 class Mark(NamedTuple):

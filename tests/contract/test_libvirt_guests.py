@@ -254,6 +254,7 @@ def test_a_user_needs_no_root_for_one(tools: Tools, tmp_path: Path) -> None:
                 "HOME": directory,
                 "PATH": "/usr/local/bin:/usr/bin:/bin",
                 "XDG_RUNTIME_DIR": directory,
+                "XDG_STATE_HOME": f"{directory}/state",
                 "PYTHONDONTWRITEBYTECODE": "1",
                 "PYTHONPATH": f"{HERE.parents[1] / 'src'}:{sysconfig.get_paths()['purelib']}",
             },

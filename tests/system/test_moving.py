@@ -518,7 +518,7 @@ def test_a_guest_whose_file_has_no_room_goes_on(guests: list[Guest], tmp_path: P
         (["checkpoint", "pid:4194303", "--to", "i"], "there is no process 4194303"),
         (["migrate", "pid:4194303", "--to", "nowhere"], "there is no process 4194303"),
         (["checkpoint", "pid:x", "--to", "i"], "'x' is not a PID"),
-        (["checkpoint", "pid:1", "--to", "i"], "nearmetal runs below process 1"),
+        (["checkpoint", "pid:1", "--to", "i"], "'1' is not a PID"),
         (["checkpoint", "vm:x", "--to", "i"], "no running instance is named 'vm:x'"),
         (["checkpoint", "qmp:silent", "--to", "i"], "silent is not a free QMP socket: it does not greet"),
         (["checkpoint", "./a-file", "--to", "i"], "a-file is not a QMP socket"),

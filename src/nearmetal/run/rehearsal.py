@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..errors import RunError, UsageError
+from ..errors import REMEDY, RunError, UsageError
 from ..model.plan import Work
 from ..model.record import JsonValue, Status, TrialRecord
 from ..model.study import Limits, Study
@@ -103,7 +103,7 @@ def rehearse(node: Node, recording: Recording, progress: Progress, work: Work | 
     seconds = time.monotonic() - begin - audit_seconds - fit.seconds
     failed = _failed(records)
     if all(r.status is Status.FAILED for r in records):
-        raise RunError(f"every environment failed in the rehearsal: {next(iter(failed.values()))}")
+        raise _error("every environment failed in the rehearsal: ", [next(iter(failed.values()))])
     if failed:
         progress.phase(f"{', '.join(failed)} failed in the rehearsal and is tried again")
         sound = {r.arm for r in records} - failed.keys()
@@ -139,12 +139,22 @@ def without_failed(study: Study, rehearsed: Rehearsed) -> Study:
     """
     left = study.with_arms([arm.name for arm in study.arms() if arm.name not in rehearsed.failed])
     first = study.design.baselines[0]
-    reasons = "; ".join(f"{arm} failed in the rehearsal: {why}" for arm, why in rehearsed.failed.items())
+    reasons = [f"{arm} failed in the rehearsal: {why}" for arm, why in rehearsed.failed.items()]
     if first not in left.design.baselines:
-        raise RunError(reasons)
+        raise _error("", reasons)
     if study.comparisons() and not left.comparisons():
-        raise RunError(f"nothing is left to compare with {first}: {reasons}")
+        raise _error(f"nothing is left to compare with {first}: ", reasons)
     return left
+
+
+def _error(head: str, reasons: Sequence[str]) -> RunError:
+    """Return the error about failed arms, with all their reasons and remedies.
+
+    reasons: texts of errors, each with its remedy.
+    """
+    parts = [reason.partition(REMEDY) for reason in reasons]
+    remedies = dict.fromkeys(remedy for *_, remedy in parts if remedy)
+    return RunError(head + "; ".join(what for what, *_ in parts), remedy="; ".join(remedies))
 
 
 def without_unlike(study: Study, rehearsed: Rehearsed, remedy: str) -> Study:
