@@ -227,7 +227,7 @@ static long fork_into(int unified) {
     return child;
 }
 
-/* Take the descriptors of a message, of which there are at most `most`. Return their number. */
+/* Store at most `most` descriptors of a message in `fds`. Return the number of descriptors. */
 static int take(const struct msghdr *message, int *fds, int most) {
     int count = 0;
     for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part != NULL;

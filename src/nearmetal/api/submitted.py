@@ -42,8 +42,9 @@ class Submitted:
 
 
 def remember(directory: ResultsDirectory, workers: Workers | None, nodes: tuple[str, ...] = ()) -> None:
-    """Note the workers of a run, or that it has none any more.
+    """Note the workers of a run.
 
+    workers: the workers; None if all of them have ended.
     nodes: names of their nodes, for people.
 
     Raises RecordsError if they cannot be noted; nobody could cancel them later.
@@ -74,7 +75,8 @@ def submitted(directory: ResultsDirectory) -> Submitted | None:
 
 
 def elsewhere(directory: ResultsDirectory) -> str:
-    """Return why this user cannot ask for the workers of a run; '' if the run has none, or its own."""
+    """Return why this user cannot query the workers of a run; '' if the user can, or if the run has no
+    workers."""
     if own_run(directory.path) is not None or not directory.files.is_file(SUBMITTED):
         return ""
     return "its workers were submitted by another user, or on a machine with another home directory"
@@ -105,7 +107,7 @@ def cancel_workers(directory: ResultsDirectory) -> int:
     """Cancel the workers of a run, and return how many were still waiting or running.
 
     Raises UsageError for a run without an engine and for workers that this user has not submitted, and
-    UnavailableError if the engine does not know the states of some workers. They are told to end then too.
+    UnavailableError if the engine does not know the states of some workers. These workers are cancelled too.
     """
     found = submitted(directory)
     if found is None:

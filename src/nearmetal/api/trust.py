@@ -34,7 +34,7 @@ def directory_to_run(
     """Return a directory whose commands may be executed: the given one, or the newest one below it or below
     `parent` that this user has made.
 
-    holding: files of which the newest directory must hold one.
+    holding: names of files; the newest directory must contain at least one of them.
     trust, ask, dry_run: see require_trust().
 
     Raises UsageError if there is none, and the errors of require_trust().

@@ -28,8 +28,8 @@ _PASSED_ON = re.compile(
     "PATH|HOME|USER|LOGNAME|LANG|LC_[A-Z]+|TZ|XDG_CACHE_HOME|LD_LIBRARY_PATH|CPATH|C_INCLUDE_PATH"
     "|LIBRARY_PATH|OPAL_PREFIX"
 )
-"""Environment variables of which a worker has use: they lead to its programs, caches, compilers and MPI.
-Everybody who may read the queue sees them, so there must be no secret among them."""
+"""Environment variables that a worker needs to find programs, caches, compilers and MPI. Everybody who may
+read the queue sees the variables, so none of them may contain a secret."""
 _OF_CONDOR = re.compile("_?CONDOR_[A-Za-z0-9_.]+")
 """Environment variables by which the commands of HTCondor find its configuration."""
 

@@ -50,7 +50,7 @@ def with_children(groups: Iterable[Path]) -> list[Path]:
 
 
 def members(groups: Iterable[Path]) -> set[int]:
-    """Return the processes in any of these groups; a group that no longer exists has none.
+    """Return the processes in any of these groups. A group that no longer exists is skipped.
 
     Processes that only an outer PID namespace shows are left out: the kernel lists each as 0.
     """
