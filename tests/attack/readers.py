@@ -22,6 +22,7 @@ from nearmetal.api.catalog import catalog
 from nearmetal.api.checking import cpu_summary
 from nearmetal.api.results import analysed, frozen_study
 from nearmetal.environments.criu_images import check_images, statistics_of
+from nearmetal.environments.external.saved import MANIFEST, read_saved
 from nearmetal.errors import RunError
 from nearmetal.host.guest_line import FrameKind, GuestLine
 from nearmetal.host.replies import FirstInstruction, read_reply
@@ -54,6 +55,16 @@ from nearmetal.testing.simulate import Spread, simulate
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(nearmetal.__file__).parent
+DESCRIPTION = json.dumps(
+    {
+        "instance": "pid:7",
+        "method": "criu",
+        "own": {"lib": "/lib"},
+        "machine": {"kernel": "6.1", "files": {"/bin/x": [1, "00"]}, "addresses": ["10.0.0.1:80 listening"]},
+        "files": {},
+        "signature": "00",
+    }
+).encode()
 FOUND: tuple[tuple[str, bytes], ...] = (
     ("SIF", b""),
     ("record of an image", b'{"digest": null, "origin": "", "created": "", "size": 1, "packages": [""]}'),
@@ -364,6 +375,12 @@ READERS: dict[str, Reader] = {
             name="command in a guest",
             read=from_guest(lambda line: line.run(["true"], b"x", timeout=30)),
             seeds=(ENDED,),
+        ),
+        Reader(
+            name="description of a checkpoint",
+            read=lambda path: read_saved(path.parent),
+            file=MANIFEST,
+            seeds=(DESCRIPTION,),
         ),
         Reader(
             name="memory map of CRIU",

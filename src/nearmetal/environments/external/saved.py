@@ -205,14 +205,16 @@ def read_saved(directory: Path) -> Saved:
             remedy = "if the instance still runs: checkpoint it again, to a new directory"
         raise UsageError(f"{directory} contains no complete checkpoint", remedy=remedy) from e
     except OSError as e:
-        raise UsageError(f"{file}: {e.strerror}", remedy=remedy) from e
+        raise UsageError(str(e.strerror), where=str(file), remedy=remedy) from e
     except DescriptionError as e:
-        raise UsageError(f"{file} is damaged: {e}", remedy=remedy) from e
+        raise UsageError(f"is damaged: {e}", where=str(file), remedy=remedy) from e
     there = sizes_by_file(directory)
     for name, size in sizes.items():
         if there.get(name) != size:
             found = f"has {there[name]} of {size} bytes" if name in there else "is missing"
-            raise UsageError(f"{directory}: image {name} {found}", remedy="copy the whole directory again")
+            raise UsageError(
+                f"image {name} {found}", where=str(directory), remedy="copy the whole directory again"
+            )
     return replace(saved, size=sum(sizes.values()))
 
 
