@@ -206,12 +206,13 @@ MIB = 1 << 20
 @pytest.mark.attack
 def test_a_caller_that_the_guest_floods_is_dropped_and_no_other(line: Line) -> None:
     with connected(line.agent) as flooded, connected(line.agent) as other:
-        for caller in (flooded, other):
-            caller.sendall(HEAD.pack(0, FrameKind.IN, 1) + b"x")
-        channels = [frame(line.first)[0] for _ in range(2)]
+        flooded.sendall(HEAD.pack(0, FrameKind.IN, 1) + b"f")
+        other.sendall(HEAD.pack(0, FrameKind.IN, 1) + b"o")
+        frames = [frame(line.first) for _ in range(2)]  # they may come in either order
+        channels = {data: channel for channel, _, data in frames}
         for _ in range(64):
-            line.first.sendall(HEAD.pack(channels[0], FrameKind.OUT, MIB) + bytes(MIB))
-        line.first.sendall(HEAD.pack(channels[1], FrameKind.OUT, 1) + b"y")
+            line.first.sendall(HEAD.pack(channels[b"f"], FrameKind.OUT, MIB) + bytes(MIB))
+        line.first.sendall(HEAD.pack(channels[b"o"], FrameKind.OUT, 1) + b"y")
         assert frame(other)[2] == b"y"
         got = 0
         while got < 16 * MIB and (data := flooded.recv(MIB)):
