@@ -183,6 +183,9 @@ def test_a_bare_node_gets_a_name_and_a_network_and_nothing_else() -> None:
     enter = moved.index("nsenter")
     assert moved[enter : enter + 3] == ["nsenter", "--net=/run/netns/n1", "--"]
     assert moved[enter + 3] == "/opt/nm/nm-init", "a host name of its own would not be restored"
+    alone = replace(environment, attachment=Attachment.NONE)
+    closed = native_argv(TOOLS, replace(plain, environment=alone, layer=Path("/l")))
+    assert closed[closed.index("wrap") : -len(init)] == ["wrap", "--new-net", "--"]
 
 
 def test_a_placement_of_nodes_crosses_them_by_tcp_and_says_that_they_are_emulated() -> None:
