@@ -127,6 +127,7 @@ struct entry {
     const char *init; /* name of the socket of the first process, which then starts the command; or NULL */
     const char *directory;
     struct list cgroups;
+    struct list sources, targets; /* directories that are bound over others, in a new mount namespace */
 };
 _Noreturn void enter(const struct entry *entry, char *const argv[]);
 /* Let the first process of an instance run argv, and end like the command or, if detached, as soon as the
