@@ -72,12 +72,13 @@ def walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
         directory = waiting.pop()
         fd = own.open(directory or ".", _A_DIRECTORY)
         try:
-            for entry in os.scandir(fd):
-                name = f"{directory}/{entry.name}" if directory else entry.name
-                status = entry.stat(follow_symlinks=False)
-                yield name, status
-                if stat.S_ISDIR(status.st_mode):
-                    waiting.append(name)
+            with os.scandir(fd) as entries:
+                for entry in entries:
+                    name = f"{directory}/{entry.name}" if directory else entry.name
+                    status = entry.stat(follow_symlinks=False)
+                    yield name, status
+                    if stat.S_ISDIR(status.st_mode):
+                        waiting.append(name)
         finally:
             os.close(fd)
 

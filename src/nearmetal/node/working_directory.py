@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from enum import StrEnum
+from functools import partial
+from itertools import islice
 from pathlib import Path, PurePath
 
 from ..environments import Tools
-from ..errors import NearmetalError, RunError, TrialFailedError
+from ..errors import RunError, TrialFailedError
 from ..host import Host
 from ..host.mounts import own_mounts
 from ..host.namespaces import detach, mount
@@ -108,78 +110,67 @@ class WorkingDirectory:
         hidden: directory that programs do not see, such as that of the results.
         Returns a note for the user; empty if each run begins in the same state.
         """
-        why = self._why_no_copy()
-        if why:
-            before = self._marks()
-            run(())
-            after = self._marks()
-            self.written = tuple(sorted(n for n in after if before.get(n) != after[n]))
-        else:
-            try:
-                why = self._choose(run, hidden)
-            except (NearmetalError, OSError) as e:
-                why = str(e)
+        with ExitStack() as trial:
+            prefix, written = self._watched(trial, hidden)
+            run(prefix)
+            self.written = written()
+            if self.written and self._tree is not None:
+                self._stack.enter_context(trial.pop_all())
         if not self.written:
+            self._tree = None
             return ""
-        if self._tree is not None:
-            self.view = View.COPY
+        why = "only root can show them a copy; run as root, or give them their `files`"
+        if self._host.is_root() and self._tree is None:
+            try:
+                self._tree = self._copy(self._stack, hidden)
+            except (RunError, OSError) as e:
+                why = str(e)
+        self.view = View.SHARED if self._tree is None else View.COPY
+        if self.view is View.COPY:
             return ""
-        self.view = View.SHARED
         names = ", ".join(self.written[:_NAMED]) + (", ..." if len(self.written) > _NAMED else "")
         return f"each run finds what the runs before it have written to {self.path} ({names}): {why}"
 
-    def _choose(self, run: Callable[[Sequence[str]], None], hidden: Path) -> str:
-        with ExitStack() as trial:
-            layer = self._overlay(trial)
-            if layer is None:
-                self._tree = self._copy(trial, hidden)
-                run(self._enter(*self.over))
-                self.written = tuple(n for n in self._tree.reset() if n != ".")
-                self._stack.enter_context(trial.pop_all())
-                return ""
-            run(self._enter("--view", str(layer / "merged"), "--over", str(self.path)))
-            upper = layer / "upper"
-            self.written = tuple(n for n, s in walk(upper) if not stat.S_ISDIR(s.st_mode))
-            made = [n for n, s in walk(upper) if stat.S_ISDIR(s.st_mode) and not (self.path / n).is_dir()]
-            self.written = tuple(sorted((*self.written, *made)))
-        if self.written:
-            if (why := self._too_large()) is not None:
-                return why
-            self._tree = self._copy(self._stack, hidden)
-        return ""
+    def _watched(self, trial: ExitStack, hidden: Path) -> tuple[Sequence[str], Callable[[], tuple[str, ...]]]:
+        """Return a command prefix, and a function that returns what commands with it have written."""
+        if self._host.is_root():
+            if (layer := self._overlay(trial)) is not None:
+                over = ("--view", str(layer / "merged"), "--over", str(self.path))
+                return self._enter(*over), partial(self._in_layer, layer / "upper")
+            with suppress(RunError, OSError):
+                tree = self._tree = self._copy(trial, hidden)
+                return self._enter(*self.over), lambda: tuple(n for n in tree.reset() if n != ".")
+        before = self._marks()
+        return (), lambda: tuple(n for n, mark in self._marks().items() if before.get(n) != mark)
+
+    def _in_layer(self, upper: Path) -> tuple[str, ...]:
+        """Return what the upper layer of an overlay holds, except directories that exist below it."""
+        found = sorted(walk(upper))
+        return tuple(n for n, s in found if not (stat.S_ISDIR(s.st_mode) and (self.path / n).is_dir()))
 
     def _enter(self, *options: str) -> tuple[str, ...]:
         box = self._tools / "nm-box"
         return (box, "enter", "--pid", "0", "--label", self._label, *options, "--")
 
-    def _why_no_copy(self) -> str:
-        if not self._host.is_root():
-            return (
-                "only root can show a copy at the same path; name what it writes in outputs, or run as root"
-            )
-        return ""
-
     def _marks(self) -> dict[str, Mark]:
         found: dict[str, Mark] = {}
-        with suppress(OSError):
-            for name, status in walk(self.path):
+        with suppress(OSError), closing(walk(self.path)) as everything:
+            for name, status in islice(everything, MOST_ENTRIES):
                 found[name] = mark_of(status)
-                if len(found) == MOST_ENTRIES:
-                    break
         return {name: mark for name, mark in found.items() if not mark.is_directory}
 
     def _too_large(self) -> str | None:
         """Return why the directory is not copied; None if it may be."""
         free = os.statvfs(self.path)
         most = min(MOST_BYTES, free.f_bavail * free.f_frsize // 4)
-        entries = size = 0
-        for _, status in walk(self.path):
-            entries += 1
-            size += status.st_blocks * 512
-            if entries > MOST_ENTRIES:
-                return f"it has more than {MOST_ENTRIES} files, too many to copy"
-            if size > most:
-                return f"it has more than {show(most, 'B', binary=True)}, too much to copy"
+        size = 0
+        with closing(walk(self.path)) as everything:
+            for entries, (_, status) in enumerate(everything, 1):
+                size += status.st_blocks * 512
+                if entries > MOST_ENTRIES:
+                    return f"it has more than {MOST_ENTRIES} files, too many to copy"
+                if size > most:
+                    return f"it has more than {show(most, 'B', binary=True)}, too much to copy"
         return None
 
     def _copy(self, stack: ExitStack, hidden: Path) -> ResetTree:
@@ -227,17 +218,25 @@ class WorkingDirectory:
                 for name in ("upper", "work", "merged"):
                     (place / name).mkdir()
                 _like(self.path, place / "upper")
-                fds = [os.open(p, os.O_PATH | os.O_CLOEXEC) for p in (self.path, place)]
-                own.callback(lambda: [os.close(fd) for fd in fds])
-                lower, upper = (f"/proc/self/fd/{fd}" for fd in fds)  # a path may hold a colon or a comma
-                options = f"lowerdir={lower},upperdir={upper}/upper,workdir={upper}/work"
-                mount("overlay", place / "merged", "overlay", options=options)
+                with _opened(self.path) as lower, _opened(place) as own_place:
+                    options = f"lowerdir={lower},upperdir={own_place}/upper,workdir={own_place}/work"
+                    mount("overlay", place / "merged", "overlay", options=options)
                 own.callback(discard_tree, place / "work")
                 own.callback(detach, place / "merged")
             except (RunError, OSError):
                 return None
             stack.enter_context(own.pop_all())
         return place
+
+
+@contextmanager
+def _opened(directory: Path) -> Iterator[str]:
+    """Yield a path of a directory in which an overlay finds no colon and no comma."""
+    fd = os.open(directory, os.O_PATH | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)
 
 
 def _like(original: Path, directory: Path) -> None:
