@@ -10,7 +10,7 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -60,7 +60,7 @@ def mark_of(status: os.stat_result) -> Mark:
     )
 
 
-def walk(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+def walk(root: Path) -> Generator[tuple[str, os.stat_result]]:
     """Yield the relative path and the status of everything below a directory, each directory before its
     entries. Links are not followed, even if a program puts one in the place of a directory meanwhile.
 

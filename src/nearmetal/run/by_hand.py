@@ -14,7 +14,7 @@ from ..node.progress import Progress
 
 def run_by_hand(node: Node, results: Path, progress: Progress) -> bool:
     """Run each of the user's programs once by hand, and choose the view of their working directory. Returns
-    whether anything was run.
+    whether all workloads of the study were run.
 
     results: directory of the results of all runs, which programs do not see.
     """
@@ -32,7 +32,7 @@ def run_by_hand(node: Node, results: Path, progress: Progress) -> bool:
 
     if note := node.working_directory.choose(run, results):
         progress.note(note)
-    return True
+    return len(programs) == len(node.study.workloads)
 
 
 def _runs_by_hand(node: Node, workload: CommandWorkload) -> bool:
