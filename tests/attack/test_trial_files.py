@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal.environments import InstanceRequest, Tools
-from nearmetal.environments.containers.wrapped import all_binds
+from nearmetal.environments import Bind, InstanceRequest, Tools
 from nearmetal.environments.guests.guest import GuestInstance
-from nearmetal.environments.instance import box_argv
+from nearmetal.environments.instance import all_binds, box_argv
 from nearmetal.environments.program import read_log
 from nearmetal.errors import RunError, TrialFailedError
 from nearmetal.host import LocalHost, cpio
@@ -183,8 +182,9 @@ def test_an_instance_cannot_change_the_programs_of_nearmetal(tmp_path: Path) -> 
         binds=(own, tools.directory),
         scratch=tmp_path,
     )
-    assert all_binds(tools, request) == {own: True, tools.directory: False}
-    argv = box_argv(tools, request, [], [])
+    binds = all_binds(tools, request)
+    assert set(binds) == {Bind(own, own), Bind(tools.directory, tools.directory, writable=False)}
+    argv = box_argv(tools, request, binds, [], [])
     assert argv[argv.index("--bind-read-only") + 1] == str(tools.directory)
     assert [argv[i + 1] for i, word in enumerate(argv) if word == "--bind"] == [str(own)]
 

@@ -140,6 +140,11 @@ def start_native(
             f"{request.environment.backend} has the machine's own network, not {attachment.value}",
             "attachment: host (shared memory) or loopback (TCP)",
         )
+    if request.views and request.environment.image == HOST:
+        raise request.refused(
+            f"bare metal cannot show {request.views[0].source} at {request.views[0].target}",
+            "mount it there on the machine, or take another backend",
+        )
     if request.seat is not None and request.environment.image != HOST:
         raise request.refused(
             "an emulated bare node has image host only", f"image: {HOST}, or containers on the nodes"
