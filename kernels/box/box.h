@@ -63,6 +63,9 @@ void add_bind(struct binds *binds, const char *path, bool read_only, const char 
 void place_bind(struct binds *binds, const char *target);
 /* Copy the mount trees of all sources. trees: receives a descriptor of each. */
 void copy_trees(const struct binds *binds, int *trees);
+/* Show each source at its target, which must exist, in a new mount namespace of this process; nothing if
+ * there are no binds. */
+void bind_here(const struct binds *binds);
 
 /* The plan of a root. tree: lower directory of the overlay; scratch: where a tmpfs for everything else is
  * mounted; layer: directory of the upper layer, which then outlives the instance, or NULL for an upper layer
@@ -139,7 +142,7 @@ struct entry {
     const char *init; /* name of the socket of the first process, which then starts the command; or NULL */
     const char *directory;
     struct list cgroups;
-    struct list sources, targets; /* directories that are bound over others, in a new mount namespace */
+    struct binds binds; /* see bind_here() */
 };
 _Noreturn void enter(const struct entry *entry, char *const argv[]);
 /* Let the first process of an instance run argv, and end like the command or, if detached, as soon as the

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -134,19 +133,6 @@ static void change_directory(const char *asked, const char *before) {
     }
 }
 
-/* Show each source at its target, to the command alone. */
-static void show_views(const struct entry *entry) {
-    if (entry->sources.count != entry->targets.count)
-        refuse("each --view needs an --over", "enter");
-    if (entry->sources.count == 0)
-        return;
-    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) != 0)
-        die("unshare", "mount namespace");
-    for (int i = 0; i < entry->sources.count; i++)
-        if (mount(entry->sources.items[i], entry->targets.items[i], NULL, MS_BIND | MS_REC, NULL) != 0)
-            die("bind", entry->targets.items[i]);
-}
-
 static _Noreturn void become(const struct entry *entry, const char *before, char *const argv[]) {
     change_directory(entry->directory, before);
     if (entry->copy)
@@ -169,7 +155,7 @@ void enter(const struct entry *entry, char *const argv[]) {
         ask_init(entry, entry->directory != NULL ? entry->directory : before, argv);
     if (entry->pid != 0)
         join_namespaces(entry);
-    show_views(entry);
+    bind_here(&entry->binds);
     if ((entry->pid == 0 || entry->only != NULL) && unified < 0 && !entry->signal_grandchildren)
         become(entry, before, argv);
     /* Only new processes are in a joined PID namespace, so the command is a child. */
@@ -204,8 +190,8 @@ int enter_main(int argc, char **argv) {
                                             {"copy", no_argument, NULL, 'M'},
                                             {"by-init", required_argument, NULL, 'I'},
                                             {"detached", no_argument, NULL, 'T'},
-                                            {"view", required_argument, NULL, 'V'},
-                                            {"over", required_argument, NULL, 'O'},
+                                            {"bind", required_argument, NULL, 'b'},
+                                            {"at", required_argument, NULL, 'A'},
                                             {NULL, 0, NULL, 0}};
     struct entry entry = {.pid = -1};
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
@@ -240,11 +226,11 @@ int enter_main(int argc, char **argv) {
         case 'T':
             entry.detached = true;
             break;
-        case 'V':
-            append(&entry.sources, optarg, "--view");
+        case 'b':
+            add_bind(&entry.binds, optarg, false, "--bind");
             break;
-        case 'O':
-            append(&entry.targets, optarg, "--over");
+        case 'A':
+            place_bind(&entry.binds, optarg);
             break;
         case 'o':
             if (strstr(optarg, "pid") != NULL)

@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <linux/mount.h>
 #include <linux/openat2.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,6 +152,15 @@ static void attach_trees(const struct binds *binds, const int *trees) {
         if (close(trees[i]) != 0)
             die("close", path);
     }
+}
+
+void bind_here(const struct binds *binds) {
+    if (binds->sources.count == 0)
+        return;
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) != 0)
+        die("unshare", "mount namespace");
+    for (int i = 0; i < binds->sources.count; i++)
+        mount_at(binds->sources.items[i], binds->targets.items[i], NULL, MS_BIND | MS_REC, NULL);
 }
 
 static bool below_own(const char *path) {

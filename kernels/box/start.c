@@ -185,7 +185,9 @@ int start_main(int argc, char **argv) {
         die_with_parent();
         if (start.hostname != NULL && sethostname(start.hostname, strlen(start.hostname)) != 0)
             die("sethostname", start.hostname);
-        if (!start.bare)
+        if (start.bare)
+            bind_here(&start.binds);
+        else
             build_root(&plan);
         report(start.report_fd, "{\"root\": %" PRIu64 "}\n", now_ns());
         execute(argv + optind);

@@ -107,8 +107,8 @@ class InstanceRequest:
     cpus: CPUs of the machine that its processes may use; empty for no restriction.
     seat: its namespace, address and interface on a network that nearmetal has built; None if it joins none.
     binds: directories that are mounted at the same path inside, writable except the directory of the tools.
-    views: further directories, writable, that are mounted at another path inside; see all_binds(). Bare metal
-        with image host refuses them. Virtual machines get copies, as of binds.
+    views: further directories, writable, that are mounted at another path inside; see all_binds(). On bare
+        metal, commands see them there. Virtual machines get copies, as of binds.
     scratch: an empty directory for the files of this instance alone.
     tree: root directory of its image, never written to; '/' for image host.
     user_namespace: path of the user namespace that all instances share if nearmetal runs without root

@@ -91,6 +91,8 @@ def make_instance(
     enter = [tools / "nm-box", "enter", "--pid", str(namespaces_of), "--label", request.label]
     if by_init:
         enter += ["--by-init", init_name(request.label)]
+    elif namespaces_of == 0:
+        enter += view_words(request)
     if user:
         enter.append("--user-namespace")
     if cpus:
@@ -108,6 +110,11 @@ def make_instance(
         agent_line=" ".join([*words, *directories]),
         enter=tuple(enter),
     )
+
+
+def view_words(request: InstanceRequest) -> list[str]:
+    """Return the options of nm-box by which a command on bare metal sees the views of a request."""
+    return [word for v in request.views for word in ("--bind", str(v.source), "--at", str(v.target))]
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from .instance import (
     make_instance,
     occupied,
     seconds,
+    view_words,
 )
 from .moving import Criu, Dump, Restore
 from .probe import probe
@@ -120,6 +121,7 @@ def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
         return init
     user = ["--user-namespace", request.user_namespace] if request.user_namespace is not None else []
     where = ["--hostname", request.hostname, "--netns", request.seat.netns, *user]
+    where += view_words(request)
     return [tools / "nm-box", "start", "--bare", *where, "--report-fd", str(REPORT_FD), "--", *init]
 
 
@@ -139,11 +141,6 @@ def start_native(
         raise request.refused(
             f"{request.environment.backend} has the machine's own network, not {attachment.value}",
             "attachment: host (shared memory) or loopback (TCP)",
-        )
-    if request.views and request.environment.image == HOST:
-        raise request.refused(
-            f"bare metal cannot show {request.views[0].source} at {request.views[0].target}",
-            "mount it there on the machine, or take another backend",
         )
     if request.seat is not None and request.environment.image != HOST:
         raise request.refused(

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path, PurePath
 
-from ..environments import Tools
+from ..environments import Bind, Tools
 from ..errors import RunError, TrialFailedError
 from ..host import Host
 from ..host.mounts import own_mounts
@@ -66,10 +66,15 @@ class WorkingDirectory:
         return self.path if self._tree is None else self._tree.tree
 
     @property
+    def views(self) -> tuple[Bind, ...]:
+        """What is bound over the directory: the copy, if there is one."""
+        return () if self._tree is None else (Bind(self.source, self.path),)
+
+    @property
     def over(self) -> tuple[str, ...]:
         """Options of `nm-box enter` by which a command on bare metal sees the view; empty if it is the
         directory itself."""
-        return () if self._tree is None else ("--view", str(self.source), "--over", str(self.path))
+        return () if self._tree is None else ("--bind", str(self.source), "--at", str(self.path))
 
     def record(self) -> dict[str, JsonValue]:
         """Return the view and the names that were written, for the description of a run."""
@@ -135,7 +140,7 @@ class WorkingDirectory:
         """Return a command prefix, and a function that returns what commands with it have written."""
         if self._host.is_root():
             if (layer := self._overlay(trial)) is not None:
-                over = ("--view", str(layer / "merged"), "--over", str(self.path))
+                over = ("--bind", str(layer / "merged"), "--at", str(self.path))
                 return self._enter(*over), partial(self._in_layer, layer / "upper")
             with suppress(RunError, OSError):
                 tree = self._tree = self._copy(trial, hidden)
