@@ -189,6 +189,22 @@ def test_an_instance_cannot_change_the_programs_of_nearmetal(tmp_path: Path) -> 
     assert [argv[i + 1] for i, word in enumerate(argv) if word == "--bind"] == [str(own)]
 
 
+def test_a_mount_point_is_not_made_through_a_planted_link(tmp_path: Path) -> None:
+    for name in ("tools", "view", "own", "outside"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "view" / "results").symlink_to(tmp_path / "outside")
+    request = InstanceRequest(
+        label="nearmetal-x-0",
+        hostname="nmx",
+        environment=Environment(name="e", backend="podman", placements=()),
+        views=(Bind(tmp_path / "view", Path("/job")), Bind(tmp_path / "own", Path("/job/results/own"))),
+        scratch=tmp_path,
+    )
+    with pytest.raises(RunError, match=r"bind /job/results/own: .*/view/results: "):
+        all_binds(Tools(directory=tmp_path / "tools"), request)
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
 class Huge(bytes):
     """Bytes that claim a length, so that none are allocated."""
 

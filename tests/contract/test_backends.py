@@ -261,6 +261,7 @@ def test_an_image_is_the_root_and_is_never_written_to(rig: Rig, tmp_path: Path) 
     tree = small_tree(tmp_path / "tree")
     before = tree_digest(tree)
     asked = rig.request("a", replace(rig.environment(), image="small"), tree=tree, binds=(tmp_path / "bind",))
+    asked = replace(asked, views=(Bind(tmp_path / "bind", Path("/new/view")),))
     (tmp_path / "bind").mkdir()
     with with_image(rig, asked) as instance:
         if instance is None:
@@ -268,6 +269,7 @@ def test_an_image_is_the_root_and_is_never_written_to(rig: Rig, tmp_path: Path) 
         assert out(instance, "/bin/cat", "/etc/os-release") == "ID=small"
         assert out(instance, "/bin/sh", "-c", "echo new >/etc/new && cat /etc/new") == "new"
         assert run(instance, "/bin/sh", "-c", f"echo inside >{tmp_path}/bind/seen").ok
+        assert out(instance, "/bin/cat", "/new/view/seen") == "inside"
         assert not run(instance, "/bin/sh", "-c", "test -e /usr/bin/python3").ok
         if not rig.owns("pid"):  # the machine itself, its root changed
             assert out(instance, "/bin/cat", "/proc/1/stat") != ""

@@ -268,6 +268,8 @@ def test_container_in_a_guest_runs_on_the_kernel_of_the_guest(
     backend = Namespaces()
     assert isinstance(backend, Enclosed)
     asked = inner(place, "i1", attachment=Attachment.NONE)
+    view = Bind(place / "bind", VIEWS[0])
+    asked = replace(asked, views=(view,))
     (asked.scratch / "given").write_text("from outside\n")
     count = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[n]m-init'"
     with backend.start_inside(guest, tools, asked, alone=False) as box:
@@ -283,6 +285,7 @@ def test_container_in_a_guest_runs_on_the_kernel_of_the_guest(
         kernel_of_guest = run(guest, "uname", "-r").stdout.strip()
         name, kernel_inside, pid, *devices, given = told.stdout.splitlines()
         assert (name, kernel_inside, devices, given) == ("nmi1", kernel_of_guest, ["lo"], "from outside")
+        assert run(box, "cat", str(VIEWS[0] / "given")).stdout == "from outside\n"
         assert int(pid) < 50, "it counts processes of its own"
         assert run(box, "touch", "/etc/of-the-box", "/tmp/of-the-box").ok
         assert not run(guest, "ls", "/etc/of-the-box", "/tmp/of-the-box").stdout

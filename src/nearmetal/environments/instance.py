@@ -16,6 +16,7 @@ from ..errors import RunError, UnavailableError
 from ..host import REPORT_FD, Host, Launched, MissingValue, cgroups
 from ..host.processes import labelled as processes
 from ..host.runtime import rebuild_remedy
+from ..host.untrusted import UntrustedDirectory
 from ..model.environments.image import HOST
 from ..model.study import Limits
 from .contract import Bind, InstanceRequest, Tools, Unavailable
@@ -336,12 +337,13 @@ def all_binds(tools: Tools, request: InstanceRequest, *own: Path) -> tuple[Bind,
         if not bind.source.exists():
             raise RunError(f"bind {bind.source}: No such file or directory")
         if (outer := innermost(ordered[:number], bind.target)) is not None:
-            point = source_of([outer], bind.target)
-            try:
-                if not point.exists():
-                    point.mkdir(parents=True)
-            except OSError as e:
-                raise RunError(f"bind {bind.target}: {e.strerror}: {point}") from e
+            # An instance may have planted links in the other's source before.
+            inside, point = UntrustedDirectory(outer.source), bind.target.relative_to(outer.target)
+            for path in (*reversed(point.parents), point):
+                try:
+                    inside.make_directory(path)
+                except OSError as e:
+                    raise RunError(f"bind {bind.target}: {inside.path_to(path)}: {e.strerror}") from e
     return tuple(ordered)
 
 

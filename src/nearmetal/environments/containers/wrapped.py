@@ -26,6 +26,7 @@ from ..instance import (
     BoxInstance,
     all_binds,
     control_groups,
+    innermost,
     make_instance,
     missing_tools,
     require_fitting,
@@ -94,8 +95,11 @@ def wrapped(
         if request.cpus:
             argv += ["--cpus", ",".join(map(str, request.cpus))]
         binds = all_binds(tools, request, report.directory)
-        for bind in binds:
-            argv += ["--place", str(bind.target)]
+        for number, bind in enumerate(binds):
+            if (
+                innermost(binds[:number], bind.target) is None
+            ):  # else its mount point is in the other's source
+                argv += ["--place", str(bind.target)]
             if not bind.writable:
                 argv += ["--read-only", str(bind.source)]
         argv += more
