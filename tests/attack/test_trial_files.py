@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from nearmetal.environments import InstanceRequest, Tools
-from nearmetal.environments.containers.wrapped import all_binds
+from nearmetal.environments import Bind, InstanceRequest, Tools
 from nearmetal.environments.guests.guest import GuestInstance
-from nearmetal.environments.instance import box_argv
+from nearmetal.environments.instance import all_binds, box_argv
 from nearmetal.environments.program import read_log
 from nearmetal.errors import RunError, TrialFailedError
 from nearmetal.host import LocalHost, cpio
@@ -183,10 +182,27 @@ def test_an_instance_cannot_change_the_programs_of_nearmetal(tmp_path: Path) -> 
         binds=(own, tools.directory),
         scratch=tmp_path,
     )
-    assert all_binds(tools, request) == {own: True, tools.directory: False}
-    argv = box_argv(tools, request, [], [])
+    binds = all_binds(tools, request)
+    assert set(binds) == {Bind(own, own), Bind(tools.directory, tools.directory, writable=False)}
+    argv = box_argv(tools, request, binds, [], [])
     assert argv[argv.index("--bind-read-only") + 1] == str(tools.directory)
     assert [argv[i + 1] for i, word in enumerate(argv) if word == "--bind"] == [str(own)]
+
+
+def test_a_mount_point_is_not_made_through_a_planted_link(tmp_path: Path) -> None:
+    for name in ("tools", "view", "own", "outside"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "view" / "results").symlink_to(tmp_path / "outside")
+    request = InstanceRequest(
+        label="nearmetal-x-0",
+        hostname="nmx",
+        environment=Environment(name="e", backend="podman", placements=()),
+        views=(Bind(tmp_path / "view", Path("/job")), Bind(tmp_path / "own", Path("/job/results/own"))),
+        scratch=tmp_path,
+    )
+    with pytest.raises(RunError, match=r"bind /job/results/own: .*/view/results: "):
+        all_binds(Tools(directory=tmp_path / "tools"), request)
+    assert list((tmp_path / "outside").iterdir()) == []
 
 
 class Huge(bytes):

@@ -36,6 +36,7 @@ from .instance import (
     make_instance,
     occupied,
     seconds,
+    view_words,
 )
 from .moving import Criu, Dump, Restore
 from .probe import probe, remedy
@@ -125,6 +126,7 @@ def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
     if request.seat is None:
         return init
     where = ["--hostname", request.hostname, "--netns", request.seat.netns, *user]
+    where += view_words(request)
     return [tools / "nm-box", "start", "--bare", *where, "--report-fd", str(REPORT_FD), "--", *init]
 
 

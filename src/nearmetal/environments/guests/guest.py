@@ -34,7 +34,7 @@ from ...model.environments.network import NetworkSettings
 from ...model.record import JsonValue
 from ...model.scope import EXITS, VCPU, Scope
 from ...model.study import Attachment
-from ..contract import FIRST_COMMAND, GuestBase, InstanceRequest, Tools
+from ..contract import FIRST_COMMAND, Bind, GuestBase, InstanceRequest, Tools
 from ..program import ProgramInstance, agent_line, read_log
 
 COPY_TIMEOUT = 120.0
@@ -98,6 +98,14 @@ class GuestInstance(ProgramInstance):
 
     def copy_in(self, paths: Sequence[Path]) -> None:
         self._run(["nm-guest", "put"], cpio.pack(list(members(paths))))
+
+    def copy_binds(self, binds: Sequence[Bind]) -> None:
+        """Copy the sources of binds to their targets inside. What the guest writes there stays in the guest.
+
+        Raises RunError.
+        """
+        if binds:
+            self._run(["nm-guest", "put"], cpio.pack(list(bound_members(binds))))
 
     def copy_out(self, paths: Sequence[Path]) -> None:
         archive = self._run(["nm-guest", "get", *map(str, paths)])
@@ -202,15 +210,20 @@ def members(paths: Sequence[Path]) -> Iterator[cpio.Member]:
 
     Raises RunError if the files are larger than MOST_COPIED together.
     """
-    waiting, size = [(path, path) for path in paths], 0
+    return bound_members([Bind(path, path) for path in paths])
+
+
+def bound_members(binds: Sequence[Bind]) -> Iterator[cpio.Member]:
+    """Yield the sources of binds like members(), with the names of their targets."""
+    waiting, size = [(bind.source, bind.target, bind.source) for bind in reversed(binds)], 0
     while waiting:
-        path, top = waiting.pop()
+        path, inside, top = waiting.pop()
         try:
             found = path.lstat()
-            name = str(path).lstrip("/")
+            name = str(inside).lstrip("/")
             if stat.S_ISDIR(found.st_mode):
                 yield cpio.directory(name, stat.S_IMODE(found.st_mode))
-                waiting += [(below, top) for below in sorted(path.iterdir(), reverse=True)]
+                waiting += [(p, inside / p.name, top) for p in sorted(path.iterdir(), reverse=True)]
             elif stat.S_ISREG(found.st_mode):
                 size += found.st_size
                 if size > MOST_COPIED:
