@@ -168,7 +168,7 @@ def test_a_guest_describes_its_network_as_it_likes() -> None:
             return b"[" * 100_000
 
     blank = dict.fromkeys(guest().__dict__) | {"label": "g", "members": ()}
-    with pytest.raises(RunError, match="in an unknown form"):
+    with pytest.raises(RunError, match="not the line"):
         Nonsense(**blank).network("eth0")  # type: ignore[arg-type]
 
 
