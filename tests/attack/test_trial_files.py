@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 
 import pytest
+from tests.patience import PATIENCE
 
 from nearmetal.environments import Bind, InstanceRequest, Tools
 from nearmetal.environments.guests.guest import GuestInstance
@@ -92,6 +95,20 @@ def test_fifos_that_exist_fail_the_trial_only(trial: Path, secret: Path, name: s
     assert secret.read_text() == REPORT
 
 
+def test_ranks_that_never_end_their_line_fail_the_trial(trial: Path) -> None:
+    def flood() -> None:
+        with suppress(BrokenPipeError), (trial / "out").open("wb") as out:
+            while True:
+                out.write(b"x" * (1 << 16))
+
+    with RankJob(trial, 1, trial) as job:
+        thread = Thread(target=flood)
+        thread.start()
+        with pytest.raises(TrialFailedError, match="a line of more than"):
+            job._line(PATIENCE)
+    thread.join()
+
+
 def test_a_fifo_is_not_replaced_between_its_making_and_its_opening(
     trial: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +184,7 @@ def test_a_guest_describes_its_network_as_it_likes() -> None:
             return b"[" * 100_000
 
     blank = dict.fromkeys(guest().__dict__) | {"label": "g", "members": ()}
-    with pytest.raises(RunError, match="in an unknown form"):
+    with pytest.raises(RunError, match="not the line"):
         Nonsense(**blank).network("eth0")  # type: ignore[arg-type]
 
 

@@ -5,7 +5,6 @@ hypervisor."""
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import stat
 import time
@@ -28,6 +27,7 @@ from ...host.processes.failure import (
     find_message,
 )
 from ...host.processes.ranks import RankHolds, parse_holdings
+from ...host.replies import read_reply
 from ...host.untrusted import UntrustedDirectory
 from ...model.capabilities import GUEST_ATTACHMENTS, Capabilities
 from ...model.environments.network import NetworkSettings
@@ -53,7 +53,7 @@ CONSOLE, HYPERVISOR_LOG = "console", "hypervisor.txt"
 _STEP = re.compile(r"nm-step: ([^\n]*)")
 _POINTER = re.compile(r"^[RE]IP=([0-9a-f]{8,16})\b", re.MULTILINE)
 _PANIC = re.compile(r"Kernel panic[^\n]*|Out of memory[^\n]*|VFS: [^\n]*")
-_FAULT = re.compile(r"(?:BUG: |kernel BUG at |Oops: |[a-z ]+(?:fault|opcode|segment)[:,] )[^\n]*")
+_FAULT = re.compile(r"(?:BUG: |kernel BUG at |Oops: |(?<![a-z ])[a-z ]+(?:fault|opcode|segment)[:,] )[^\n]*")
 """A kernel's message about a fault. It often explains the panic that follows."""
 
 
@@ -144,14 +144,11 @@ class GuestInstance(ProgramInstance):
         return nanoseconds - self.ahead.monotonic
 
     def rank_holdings(self, mark: str) -> dict[int, RankHolds]:
-        return parse_holdings(self._run(["nm-guest", "holdings", mark]).decode(errors="replace"))
+        return parse_holdings(self._run(["nm-guest", "holdings", mark]).decode(errors="replace"), self.label)
 
     def network(self, interface: str) -> dict[str, JsonValue]:
         printed = self._run(["nm-guest", "network", interface, *self._namespace])
-        try:
-            return dict(json.loads(printed))
-        except (ValueError, TypeError, RecursionError) as e:
-            raise RunError(f"{self.label} described interface {interface} in an unknown form") from e
+        return read_reply(printed, dict[str, JsonValue], f"{self.label}, interface {interface}")
 
     @property
     def _namespace(self) -> tuple[str, ...]:
