@@ -26,9 +26,11 @@ def run_by_hand(node: Node, results: Path, progress: Progress) -> bool:
         for w in programs:
             progress.phase(f"{w.name} runs once by hand, as on the command line")
             argv, env = _typed(node, w)
-            node.machine.host.run(
+            done = node.machine.host.run(
                 [*prefix, *argv], timeout=w.time_limit, env={**w.env, **env}, cwd=node.working_directory.path
             )
+            if done.returncode in w.exit_codes:
+                node.works_by_hand.add(w.name)
 
     if note := node.working_directory.choose(run, results):
         progress.note(note)
