@@ -54,6 +54,7 @@ class Machine:
 
     llc: bytes of all last-level caches together.
     cpus: usable CPUs, in the order in which they are assigned to ranks.
+    adjacent: as in PlacementNode.
     cores: number of cores that these CPUs belong to.
     hardware: properties from which applications choose their problem sizes.
     """
@@ -64,6 +65,7 @@ class Machine:
     mpi: InstalledMpi
     llc: int
     cpus: tuple[int, ...]
+    adjacent: tuple[int, ...]
     cores: int
     hardware: Hardware
 
@@ -117,6 +119,7 @@ def prepare_machine(
         mpi=found,
         llc=llc_bytes(host) or 32 << 20,
         cpus=places.order,
+        adjacent=places.adjacent,
         cores=places.cores,
         hardware=hardware_of(host),
     )
