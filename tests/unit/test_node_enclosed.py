@@ -304,7 +304,7 @@ def test_guest_booted_for_one_instance_ends_after_it(monkeypatch: pytest.MonkeyP
     @contextmanager
     def start(_host: object, tools: object, request: InstanceRequest) -> Iterator[Any]:
         asked.append(request)
-        yield SimpleNamespace(label="l-guest")
+        yield SimpleNamespace(label="l-guest", pid=os.getpid(), cgroups={})
         events.append("gone")
 
     node: Any = SimpleNamespace(
