@@ -89,6 +89,20 @@ def cpus_of_instance(
     return tuple(sorted({cpu for ranks in workloads for cpus in ranks[own] for cpu in cpus}))
 
 
+def count_cpus(arm: Arm, nodes: Sequence[PlacementNode], workload: Workload) -> int:
+    """Return how many CPUs the ranks of a workload may use together.
+
+    nodes: the nodes of the arm's placement.
+    """
+    place, settings = arm.placement, arm.environment.guest
+    ranks = cpus_over_nodes(place, nodes, workload)
+    own = place.ranks // place.nodes if place.node.remote else place.ranks
+    parts = [ranks[first : first + own] for first in range(0, place.ranks, own)]
+    count = sum(len({cpu for cpus in part for cpu in cpus}) for part in parts)
+    vcpus = None if settings is None else settings.vcpus
+    return count if vcpus is None else min(count, vcpus * place.all_instances)
+
+
 def vcpus_of(
     arm: Arm, instance_cpus: Sequence[Sequence[int]], ranks: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], ...]:

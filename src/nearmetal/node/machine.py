@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ..environments import Tools
 from ..errors import UnavailableError
-from ..host import Host
+from ..host import Host, cgroups
+from ..host.cgroups import EffectiveLimits
 from ..host.facts.provenance import cpu_flags, llc_bytes, memory_bytes
 from ..host.facts.topology import topology
 from ..host.runtime import cache_directory
@@ -26,7 +27,7 @@ RDMA = Path("/sys/class/infiniband")
 class Hardware:
     """Properties of this machine that applications may need.
 
-    memory: bytes.
+    memory: bytes that all instances may use together.
     cpu_flags: as in /proc/cpuinfo; empty if there are none.
     rdma: names of the RDMA devices.
     """
@@ -36,13 +37,22 @@ class Hardware:
     rdma: tuple[str, ...] = ()
 
 
-def hardware_of(host: Host, rdma: Path = RDMA) -> Hardware:
+OWN_MEMORY = 256 << 20
+"""Memory of nearmetal itself and of mpirun, in bytes. In a batch job it counts too."""
+
+
+def hardware_of(host: Host, rdma: Path = RDMA, limits: EffectiveLimits | None = None) -> Hardware:
     """Read the hardware properties of the host.
 
     rdma: the directory in which Linux lists its RDMA devices.
+    limits: limits of the control groups in which nearmetal was started; None to read them.
     """
+    memory = memory_bytes(host) or 1 << 30
+    limit = (limits or cgroups.caller_limits()).memory
+    if limit is not None and limit < memory:
+        memory = max(limit - OWN_MEMORY, limit // 2)
     return Hardware(
-        memory=memory_bytes(host) or 1 << 30,
+        memory=memory,
         cpu_flags=cpu_flags(host),
         rdma=tuple(sorted(p.name for p in rdma.iterdir())) if rdma.is_dir() else (),
     )
@@ -111,7 +121,11 @@ def prepare_machine(
             f"{found.mpirun} is of {found.title}, but {found.mpicc} compiles for {built.mpi}",
             remedy="write mpi: openmpi or mpi: mpich into the study's design, or set both to one MPI",
         )
-    places = topology(host, host.cpus())
+    places, limits = topology(host, host.cpus()), cgroups.caller_limits()
+    if limits.exist:
+        progress.note(
+            f"limited to {limits.words} by a control group: every environment, and sizes that are auto"
+        )
     return Machine(
         host=host,
         tools=Tools(directory=built.directory),

@@ -65,6 +65,7 @@ def failure(arm: RunningArm, program: LaunchedProgram, done: Completed) -> Trial
         directory=None if program.directory is not None else Path.cwd(),
         environment=environment,
         virtual=node.backends[environment.backend].capabilities.virtual or environment.inside is not None,
+        job_memory=cgroups.caller_limits().memory,
     )
     where = place_of_logs(arm.trial)
     error = find_error_line(done.stderr)

@@ -37,6 +37,7 @@ class FailedRun:
     mpi: number of ranks if mpirun started it, else 0.
     directory: working directory of the run; None if it was made only for the run.
     virtual: whether it ran in a virtual machine.
+    job_memory: memory limit of the control groups in which nearmetal was started, in bytes; None without one.
     """
 
     argv: Sequence[str]
@@ -44,6 +45,7 @@ class FailedRun:
     directory: Path | None
     environment: Environment
     virtual: bool
+    job_memory: int | None
 
     @property
     def program(self) -> str:
@@ -152,6 +154,12 @@ def _memory_remedy(run: FailedRun) -> str:
         return f"it met limits: {{memory: {size}}}, most likely: raise it, or take a smaller input"
     if run.virtual:
         return "the guest ran out of memory, most likely: raise guest: {memory: ...}, or a smaller input"
+    if run.job_memory is not None:
+        size = show(run.job_memory, "B", binary=True)
+        return (
+            f"it met the memory limit of this job ({size}, set on its control group), most likely: a smaller "
+            "input, fewer ranks, or a job with more memory"
+        )
     return "this machine ran out of memory, most likely (dmesg says so): a smaller input, or fewer ranks"
 
 
