@@ -10,10 +10,20 @@ from typing import Any
 
 import pytest
 
+from nearmetal.model.environments.guest import GuestSettings
 from nearmetal.model.environments.placement import NodeKind
 from nearmetal.model.plan import TrialSpec, nodes_of_block
-from nearmetal.model.study import Arm, Attachment, CommandWorkload, Environment, Pinning, Placement
-from nearmetal.node.cpus import cpus_of_instance, cpus_of_ranks, cpus_over_nodes
+from nearmetal.model.study import (
+    Arm,
+    Attachment,
+    CommandWorkload,
+    Environment,
+    KernelWorkload,
+    Pinning,
+    Placement,
+    Workload,
+)
+from nearmetal.node.cpus import count_cpus, cpus_of_instance, cpus_of_ranks, cpus_over_nodes
 from nearmetal.node.node import Node
 from nearmetal.node.placement_node import PlacementNode
 from nearmetal.node.real_nodes import NodeSet
@@ -58,6 +68,7 @@ def test_cpus_of_ranks_and_instances(
 
 
 OWN = CommandWorkload(name="own", argv=("./app",))
+TRIAD = KernelWorkload(name="triad", kernel="triad", params={})
 MPI, COPIES = replace(OWN, mpi=True), replace(OWN, per_task=True)
 
 
@@ -89,6 +100,23 @@ def test_an_instance_has_the_cpus_of_each_of_its_workloads() -> None:
     place = Placement(name="p", instances=2, tasks=1)
     ranks = [cpus_of_ranks(place, NODE, w) for w in (None, MPI)]
     assert [cpus_of_instance(place, ranks, n) for n in (0, 1)] == [(0, 1), (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("more", "guest", "workload", "count"),
+    [
+        ({"instances": 2, "tasks": 1}, None, MPI, 4),
+        ({"instances": 2, "tasks": 1}, None, TRIAD, 2),
+        ({"instances": 1, "tasks": 2, "pinning": Pinning.NONE}, None, TRIAD, 4),
+        ({"instances": 1, "tasks": 1}, GuestSettings(vcpus=2), OWN, 2),
+    ],
+)
+def test_how_many_cpus_an_environment_has_is_counted_for_each_workload(
+    more: dict[str, Any], guest: GuestSettings | None, workload: Workload, count: int
+) -> None:
+    environment = Environment(name="e", backend="x", placements=("p",), guest=guest)
+    arm = Arm(environment=environment, placement=Placement(name="p", **more))
+    assert count_cpus(arm, [NODE], workload) == count
 
 
 def test_the_list_for_nm_rank() -> None:
