@@ -309,8 +309,9 @@ def test_limits_hold_below_their_group_or_by_equal_limits_of_the_only_instance(
     files |= {f"sys/fs/cgroup{group}/{name}": text for name, text in more.items()}
     root = tree(tmp_path, "0::/job\n", V2_MOUNTS, files | own_process(77, f"0::{group}\n"))
     assert cgroups.escaped_limits(77, {}, alone=alone, root=root).words == escaped
-    inside = {"unified": root / "sys/fs/cgroup/job/nearmetal-x"}
-    assert cgroups.escaped_limits(77, inside, alone=False, root=root) == NO_LIMITS, "its programs run there"
+    monkeypatch.setattr(os, "getpid", lambda: 77)
+    bare = {"unified": root / "sys/fs/cgroup/job/nearmetal-x"}
+    assert cgroups.escaped_limits(77, bare, alone=False, root=root) == NO_LIMITS, "its programs run there"
 
 
 def test_version_1_a_limit_of_one_hierarchy_escapes_at_its_top(
@@ -322,7 +323,7 @@ def test_version_1_a_limit_of_one_hierarchy_escapes_at_its_top(
     root = tree(tmp_path, V1_OWN, V1_MOUNTS, files | own)
     assert cgroups.escaped_limits(77, {}, alone=True, root=root).words == "1024 MiB of memory"
     made = {"memory": root / "sys/fs/cgroup/memory/job/nearmetal-x"}
-    assert cgroups.escaped_limits(77, made, alone=False, root=root) == NO_LIMITS
+    assert cgroups.escaped_limits(77, made, alone=True, root=root).exist, "made, but not used"
 
 
 def test_version_2_groups_outside_of_a_limit_get_it_once_for_all_of_them(

@@ -123,9 +123,8 @@ def prepare_machine(
         )
     places, limits = topology(host, host.cpus()), cgroups.caller_limits()
     if limits.exist:
-        progress.note(
-            f"limited to {limits.words} by a control group: every environment, and sizes that are auto"
-        )
+        sizes = "; sizes that are auto follow it" if limits.memory is not None else ""
+        progress.note(f"every environment is limited to {limits.words}, as the control group here is{sizes}")
     return Machine(
         host=host,
         tools=Tools(directory=built.directory),

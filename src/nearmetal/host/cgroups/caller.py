@@ -3,6 +3,7 @@ have too."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -47,8 +48,9 @@ def escaped_limits(
     if not required:
         return NO_LIMITS
     directories = own_directories(root, str(pid))
-    for group in groups.values():  # its programs run there, even if its first process does not
-        directories |= {point: group for point in directories if group.is_relative_to(point)}
+    if pid == os.getpid():  # bare metal without a first process: only programs are in its groups
+        for group in groups.values():
+            directories |= {point: group for point in directories if group.is_relative_to(point)}
     around = _around(directories)
     outside = tightest(limits for group, limits in required.items() if group not in around)
     return outside.beyond(tightest(_limiting(around).values())) if alone else outside
