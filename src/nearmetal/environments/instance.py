@@ -198,12 +198,10 @@ def runtime_groups(request: InstanceRequest, wanted: Set[str]) -> Iterator[Runti
     They are at the top as well, unless the caller has limits, which do not hold there. The caller must remove
     what the program makes (cgroups.of_every_hierarchy()).
     """
-    parents = cgroups.machine_parents()
-    limited = cgroups.caller_limits().exist and not isinstance(parents, MissingValue)
-    with control_groups(request, wanted, from_top=not limited) as groups:
-        outside: Mapping[str, Path] = {}
-        if limited and not isinstance(parents, MissingValue) and parents.unified is None:
-            outside = cgroups.directories(cgroups.at_the_top(parents), request.place, wanted)
+    parents, outside = cgroups.machine_parents(), dict[str, Path]()
+    if isinstance(parents, cgroups.Parents) and parents.unified is None and cgroups.caller_limits().exist:
+        outside = cgroups.directories(cgroups.at_the_top(parents), request.place, wanted)
+    with control_groups(request, wanted, from_top=not outside) as groups:
         yield RuntimeGroups(
             groups=groups,
             parent=cgroups.path_from_top(groups, request.place) if groups else None,
