@@ -21,7 +21,6 @@ from zstandard import ZstdCompressor
 
 import nearmetal
 from nearmetal.api.catalog import catalog
-from nearmetal.api.checking import cpu_summary
 from nearmetal.api.results import analysed, frozen_study
 from nearmetal.environments.criu_images import check_images, statistics_of
 from nearmetal.environments.external.saved import MANIFEST, read_saved
@@ -48,7 +47,7 @@ from nearmetal.records.nodes import node_states
 from nearmetal.records.orders import Orders
 from nearmetal.report.forms.json_form import json_form
 from nearmetal.report.forms.summary import summary_text
-from nearmetal.report.tables.answer import absent_environments
+from nearmetal.report.tables.answer import absent_environments, machine_line
 from nearmetal.samplers.reading import read_sections
 from nearmetal.study_file.environments.images import load_definition
 from nearmetal.study_file.load import load_study, load_text
@@ -298,7 +297,7 @@ def analysis(directory: ResultsDirectory) -> object:
     summary_text(
         found.study,
         found.analysis,
-        machine=cpu_summary(directory.provenance),
+        machine=machine_line(directory.provenance),
         when=found.day,
         results_dir=str(directory.path),
         report=None,

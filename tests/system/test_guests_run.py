@@ -25,8 +25,8 @@ environments:
     placements: [2x1]
     guest: {memory: 384 MiB, boot_timeout: 30 min}
 placements:
-  1x2: {instances: 1, tasks: 2}
-  2x1: {instances: 2, tasks: 1}
+  1x2: {instances: 1, tasks: 2, cpus_per_task: 1}
+  2x1: {instances: 2, tasks: 1, cpus_per_task: 1}
 workloads:
   pingpong: {kernel: pingpong}
   copies: {command: [sh, -c, 'echo task'], per_task: true, verify: {regex: '^task$'}}
@@ -91,8 +91,8 @@ environments:
     network: {mtu: 1400, rto_min: 4 ms}
     placements: [2x1]
 placements:
-  1x2: {instances: 1, tasks: 2}
-  2x1: {instances: 2, tasks: 1}
+  1x2: {instances: 1, tasks: 2, cpus_per_task: 1}
+  2x1: {instances: 2, tasks: 1, cpus_per_task: 1}
 workloads:
   pingpong: {kernel: pingpong}
   copies: {command: [sh, -c, 'echo task'], per_task: true, verify: {regex: '^task$'}}

@@ -95,7 +95,8 @@ def test_packed_limited_and_with_a_companion(here: Path) -> None:
     assert sum(key.startswith("burn.instance.") for key in four["phases"]) == 4
     assert four["transport"]["mpi_yield_when_idle"] == "1"
     assert "mpi_yield_when_idle" not in records["box/2x1"]["transport"]
-    assert [len(p["cpus"]) for p in records["box/1x2"]["places"]] == [2, 2]
+    halves = len(os.sched_getaffinity(0)) // 2
+    assert [len(p["cpus"]) for p in records["box/1x2"]["places"]] == [2 * halves] * 2, "those of the instance"
     assert four["counters"]["beside"]["cpu"] > 0
     assert "beside" not in records["native/1x4"]["counters"]
     inside = records["watched/1x2"]
@@ -111,6 +112,34 @@ def test_packed_limited_and_with_a_companion(here: Path) -> None:
     assert storage["native/1x2"][0]["path"].startswith("/var/tmp/nearmetal-")
     page = (here / result["results_dir"] / "report.html").read_text()
     assert "4 containers × 1 task, oversubscribed" in page and "pinned by instance" in page
+
+
+THREADS = """\
+name: threads
+environments:
+  native: {backend: native}
+  box: {backend: namespaces, attachment: none}
+placements:
+  all: {instances: 1, tasks: 1}
+  one: {instances: 1, tasks: 1, cpus_per_task: 1}
+workloads:
+  ep: {kernel: ep, class: S}
+  threads:
+    command: [nproc]
+    metrics: {cpus: {regex: '(\\d+)', unit: '1', better: higher}}
+design: {baseline: native, slices: 2}
+"""
+
+
+def test_a_program_has_all_cpus_of_the_caller_in_every_environment(here: Path) -> None:
+    result = run(here, THREADS)
+    usable = len(os.sched_getaffinity(0))
+    found = {(r["arm"], w["metric"]): w["values"] for r in trial_lines(here) for w in r["rows"]}
+    for name in ("native", "box"):
+        assert found[f"{name}/all", "cpus"] == [usable] and found[f"{name}/one", "cpus"] == [1]
+    cpus = {"ep": 1, "threads": usable}
+    assert result["cpus"]["native/all"] == result["cpus"]["box/all"] == cpus, "a kernel has one thread"
+    assert result["cpus"]["box/one"] == {"ep": 1, "threads": 1}
 
 
 def test_events_of_instances(here: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nearmetal.environments.instance import require_limits
 from nearmetal.errors import RunError
 from nearmetal.host import MissingValue, cgroups
-from nearmetal.host.cgroups import GroupLimits, Parents
+from nearmetal.host.cgroups import NO_LIMITS, EffectiveLimits, GroupLimits, Parents
 from nearmetal.host.cgroups.limits import SHORTEST_US, quota_us, settings, unified_weight
 from nearmetal.host.cgroups.parents import find_parents
 from nearmetal.host.cgroups.processes import remove_empty
@@ -237,6 +237,119 @@ def test_version_2_in_a_container_whose_groups_are_all_taken(tmp_path: Path) -> 
 def test_missing_cgroup_mounts_are_reported(tmp_path: Path) -> None:
     assert isinstance(find_parents(tree(tmp_path, "", "", {})), MissingValue)
     assert isinstance(find_parents(tmp_path / "no-proc"), MissingValue)
+
+
+GIB = 1 << 30
+
+
+def own_process(pid: int, own: str) -> dict[str, str]:
+    return {f"proc/{pid}/cgroup": own}
+
+
+def test_effective_limits_are_the_tightest_of_all_groups_above_on_version_1(tmp_path: Path) -> None:
+    top = "sys/fs/cgroup"
+    files = {
+        f"{top}/cpu,cpuacct/user.slice/cpu.cfs_quota_us": "-1\n",
+        f"{top}/cpu,cpuacct/cpu.cfs_quota_us": "150000\n",
+        f"{top}/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+        f"{top}/memory/job/memory.limit_in_bytes": f"{4 * GIB}\n",
+        f"{top}/memory/memory.limit_in_bytes": f"{2 * GIB}\n",
+        f"{top}/unified/user.slice/pids.max": "300\n",  # hybrid: this hierarchy is of version 2
+        f"{top}/unified/pids.max": "max\n",
+    }
+    root = tree(tmp_path, V1_OWN, V1_MOUNTS, files)
+    found = cgroups.effective_limits(root=root)
+    assert found == EffectiveLimits(cpus=1.5, memory=2 * GIB, processes=300)
+    assert found.words == "1.5 CPUs, 2048 MiB of memory, 300 processes"
+    free = {f"{top}/memory/memory.limit_in_bytes": "9223372036854771712\n"}
+    assert cgroups.effective_limits(root=tree(root, V1_OWN, V1_MOUNTS, free)).memory == 4 * GIB
+
+
+def test_effective_limits_are_the_tightest_of_all_groups_above_on_version_2(tmp_path: Path) -> None:
+    top = "sys/fs/cgroup/slurm"
+    files = {
+        f"{top}/cpu.max": "50000 100000\n",
+        f"{top}/memory.max": "max\n",
+        f"{top}/job/cpu.max": "max 100000\n",
+        f"{top}/job/memory.max": f"{GIB}\n",
+        f"{top}/job/pids.max": "max\n",
+    }
+    found = cgroups.effective_limits(root=tree(tmp_path, "0::/slurm/job\n", V2_MOUNTS, files))
+    assert found == EffectiveLimits(cpus=0.5, memory=GIB)
+    assert cgroups.effective_limits(root=tree(tmp_path, "0::/\n", V2_MOUNTS, {})) == NO_LIMITS
+
+
+@pytest.mark.parametrize(
+    ("group", "more", "alone", "escaped"),
+    [
+        ("/job", {}, False, ""),
+        ("/job/below", {}, False, ""),
+        ("/elsewhere", {}, True, "0.5 CPUs, 1024 MiB of memory"),
+        ("/elsewhere", {"cpu.max": "50000 100000"}, True, "1024 MiB of memory"),
+        ("/elsewhere", {"cpu.max": "50000 100000", "memory.max": f"{GIB}"}, True, ""),
+        (
+            "/elsewhere",
+            {"cpu.max": "50000 100000", "memory.max": f"{GIB}"},
+            False,
+            "0.5 CPUs, 1024 MiB of memory",
+        ),
+        ("/elsewhere", {"cpu.max": "90000 100000", "memory.max": f"{GIB}"}, True, "0.5 CPUs"),
+    ],
+)
+def test_limits_hold_below_their_group_or_by_equal_limits_of_the_only_instance(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    group: str,
+    more: dict[str, str],
+    alone: bool,
+    escaped: str,
+) -> None:
+    monkeypatch.setattr("nearmetal.host.cgroups.caller.machine_parents", lambda: MissingValue("none"))
+    files = {"sys/fs/cgroup/job/cpu.max": "50000 100000", "sys/fs/cgroup/job/memory.max": f"{GIB}"}
+    files |= {f"sys/fs/cgroup{group}/{name}": text for name, text in more.items()}
+    root = tree(tmp_path, "0::/job\n", V2_MOUNTS, files | own_process(77, f"0::{group}\n"))
+    assert cgroups.escaped_limits(77, {}, alone=alone, root=root).words == escaped
+    monkeypatch.setattr(os, "getpid", lambda: 77)
+    bare = {"unified": root / "sys/fs/cgroup/job/nearmetal-x"}
+    assert cgroups.escaped_limits(77, bare, alone=False, root=root) == NO_LIMITS, "its programs run there"
+
+
+def test_version_1_a_limit_of_one_hierarchy_escapes_at_its_top(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearmetal.host.cgroups.caller.machine_parents", lambda: MissingValue("none"))
+    files = {"sys/fs/cgroup/memory/job/memory.limit_in_bytes": f"{GIB}\n"}
+    own = own_process(77, V1_OWN.replace("/docker/abc/job", "/docker/abc/podman"))
+    root = tree(tmp_path, V1_OWN, V1_MOUNTS, files | own)
+    assert cgroups.escaped_limits(77, {}, alone=True, root=root).words == "1024 MiB of memory"
+    made = {"memory": root / "sys/fs/cgroup/memory/job/nearmetal-x"}
+    assert cgroups.escaped_limits(77, made, alone=True, root=root).exist, "made, but not used"
+
+
+def test_version_2_groups_outside_of_a_limit_get_it_once_for_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = job(tmp_path)
+    for name, text in {"cpu.max": "25000 50000", "memory.max": "max", "pids.max": "90"}.items():
+        (own / name).write_text(text)
+    inside = f"0::/slurm/nearmetal-check-{os.getpid()}-limits/nearmetal-x\n"
+    files = own_process(77, inside) | own_process(78, "0::/slurm\n")
+    parents = found(tree(tmp_path, "0::/slurm/job\n", V2_MOUNTS, files))
+    assert (parents.unified, parents.limits.words) == (own.parent, "0.5 CPUs, 90 processes")
+    Kernel(monkeypatch)
+    written: dict[str, str] = {}
+    monkeypatch.setattr(
+        "nearmetal.host.cgroups.parents.write_control",
+        lambda path, text: written.update({path.name: text}) or path.write_text(text),
+    )
+    within = cgroups.with_limits(parents)
+    assert isinstance(within, Parents) and within.unified is not None and within.limited
+    assert within.unified.parent == own.parent and OURS.fullmatch(within.unified.name)
+    assert (written["cpu.max"], written["pids.max"]) == ("25000 50000", "90") and "memory.max" not in written
+    assert "+memory" in written["cgroup.subtree_control"], "each instance is counted and limited there"
+    monkeypatch.setattr("nearmetal.host.cgroups.caller.machine_parents", lambda: within)
+    assert cgroups.escaped_limits(77, {}, alone=False, root=tmp_path) == NO_LIMITS
+    assert cgroups.escaped_limits(78, {}, alone=True, root=tmp_path).words == "0.5 CPUs, 90 processes"
 
 
 LIMITS = GroupLimits(cpus=(0, 2), cpu_share=0.25, period_us=100_000, memory=1 << 20, weight=256)

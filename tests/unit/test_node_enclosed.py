@@ -124,11 +124,12 @@ def test_instances_in_one_guest_have_its_cpus_and_a_network_inside_it() -> None:
     assert inner_network(trial_of(BOX, SEVERAL).arm, "l") is None, "it has no address"
     assert inner_network(replace(arm, environment=replace(seated, inside=None)), "l") is None
     node: Any = SimpleNamespace(
+        study=SimpleNamespace(workloads=()),
         backends={"namespaces": SimpleNamespace(capabilities=SimpleNamespace(virtual=False))},
     )
     host: Any = None
     trial = trial_of(seated, SEVERAL, node=node, nodes=[PlacementNode(local=host, cpus=(4, 6))])
-    assert trial.cpus == ((0,), (1,)), "as their guest numbers them"
+    assert trial.cpus_of() == ((0,), (1,)), "as their guest numbers them"
     assert trial.all_cpus == (4, 6)
 
 
@@ -303,11 +304,11 @@ def test_guest_booted_for_one_instance_ends_after_it(monkeypatch: pytest.MonkeyP
     @contextmanager
     def start(_host: object, tools: object, request: InstanceRequest) -> Iterator[Any]:
         asked.append(request)
-        yield SimpleNamespace(label="l-guest")
+        yield SimpleNamespace(label="l-guest", pid=os.getpid(), cgroups={})
         events.append("gone")
 
     node: Any = SimpleNamespace(
-        study=SimpleNamespace(environments=(VM, BOX)),
+        study=SimpleNamespace(environments=(VM, BOX), workloads=()),
         backends={"qemu": SimpleNamespace(start=start)},
         bases={"vm": "base"},
         machine=SimpleNamespace(host=None),

@@ -22,6 +22,7 @@ def failed(
     virtual: bool = False,
     works_by_hand: bool = False,
     head: bytes = b"",
+    job_memory: int | None = None,
 ) -> FailedRun:
     environment = Environment(
         name="box", backend="namespaces", image=image, placements=("one",), limits=Limits(memory=memory)
@@ -34,6 +35,7 @@ def failed(
         virtual=virtual,
         works_by_hand=works_by_hand,
         head=head,
+        job_memory=job_memory,
     )
 
 
@@ -89,6 +91,8 @@ def test_a_cure_depends_on_where_the_program_ran() -> None:
     limited = end_remedy(failed(memory=64 << 20), 137, "")
     assert limited.startswith("it met limits: {memory: 64 MiB}")
     assert end_remedy(failed(virtual=True), 137, "").startswith("the guest ran out of memory")
+    job = end_remedy(failed(job_memory=1500 << 20), 137, "")
+    assert job.startswith("it met the memory limit of this job (1.46 GiB, set on its control group)")
     assert end_remedy(failed(virtual=True), 132, "").endswith("guest: {cpu: host}")
 
 

@@ -7,6 +7,7 @@ import io
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.golden import sample_analysis as sample
@@ -21,7 +22,7 @@ from nearmetal.report.forms.latex import latex_text
 from nearmetal.report.forms.markdown import markdown_text
 from nearmetal.report.forms.summary import summary_text
 from nearmetal.report.forms.terminal import terminal_text
-from nearmetal.report.tables.answer import NOTHING, _where, answer_sentences
+from nearmetal.report.tables.answer import NOTHING, _where, answer_sentences, machine_line
 from nearmetal.report.tables.cells import (
     SYMBOLS,
     WORDS,
@@ -335,6 +336,28 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     # Below 60 columns a verdict line may stand out; it is never cut.
     assert len(longest) <= max(width, 60), longest
     assert text.plain.count("n 39") == len(analysis.cells)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "limits", "line"),
+    [
+        ({"a/1x1": {"omp": 2}, "b/1x1": {"omp": 2}}, "", "2 cores · 2 CPUs for each environment"),
+        (
+            {"a/1x1": {"omp": 2}, "b/1x1": {"omp": 2}},
+            "0.5 CPUs",
+            "2 cores · 2 CPUs for each environment, limited to 0.5 CPUs",
+        ),
+        ({"a/1x1": {"cg": 1, "omp": 2}, "b/1x1": {}}, "", "2 cores · 1 CPU or 2 CPUs for each environment"),
+        ({"a/1x1": {"omp": 2}, "b/1x2": {"omp": 1}}, "", "2 cores · a/1x1 2 CPUs, b/1x2 1 CPU"),
+        ({}, "", "2 cores"),
+        ({"a": ["2"], "b": {"omp": "2"}}, "", "2 cores"),
+    ],
+)
+def test_the_line_about_the_machine_says_how_many_cpus_each_environment_had(
+    cpus: dict[str, Any], limits: str, line: str
+) -> None:
+    description = {"cpu": {"usable": [0, 1]}, "cpus": cpus, "caller_limits": {"words": limits}}
+    assert machine_line(description) == line
 
 
 def test_plain_text_holds_no_terminal_codes() -> None:

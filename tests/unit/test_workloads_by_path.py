@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearmetal.host.cgroups import EffectiveLimits
 from nearmetal.node.machine import Hardware, hardware_of
 from nearmetal.testing.fake_host import FakeHost
 from nearmetal.workloads.applications.contract import Application, Output, Parsed, Place
@@ -302,6 +303,15 @@ def test_hardware_of_the_machine_is_read(tmp_path: Path) -> None:
     found = hardware_of(host, tmp_path)
     assert found == Hardware(memory=2 << 20, cpu_flags=frozenset({"fpu", "avx2"}), rdma=("mlx5_0", "mlx5_1"))
     assert hardware_of(host, tmp_path / "none").rdma == ()
+
+
+@pytest.mark.parametrize(("limit", "memory"), [(1500, 1244), (300, 150), (5000, 4096), (None, 4096)])
+def test_instances_may_use_what_the_job_may_use_less_what_nearmetal_takes(
+    limit: int | None, memory: int
+) -> None:
+    host = FakeHost(files={"/proc/meminfo": b"MemTotal: 4194304 kB\n"}, absent=("/proc/cpuinfo",))
+    limits = EffectiveLimits(memory=None if limit is None else limit << 20)
+    assert hardware_of(host, limits=limits).memory == memory << 20
 
 
 SAMPLES: list[tuple[Application, str, dict[str, Value]]] = [

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from ..model.record import Counters, TrialRecord
+from ..model.record import Counters, RankPlace, TrialRecord
 from ..model.scope import GUEST, INSTANCE, Scope
 from ..model.study import Arm
 from .guests import GuestCpu, GuestMemory, mean_memory, node_cpu
@@ -90,7 +90,7 @@ def instance_figures(arm: Arm, workload: str, trials: Iterable[TrialRecord]) -> 
         groups = _by_instance(own, INSTANCE)
         if groups or guests:
             kernels = bool(guests)
-            found.append(_trial(arm, guests, groups))
+            found.append(_trial(arm, instance_cpus(arm, t.places), guests, groups))
     if not found:
         return None
     # An instance that was not counted in a trial keeps its place, so that the others keep theirs.
@@ -129,9 +129,9 @@ def _number(name: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _trial(arm: Arm, guests: Sequence[Counters], groups: Sequence[Counters]) -> _Trial:
+def _trial(arm: Arm, cpus: int, guests: Sequence[Counters], groups: Sequence[Counters]) -> _Trial:
     own = guests or groups
-    shares = [shares_of(c) if guests else _group_shares(c, arm) for c in own]
+    shares = [shares_of(c) if guests else _group_shares(c, cpus) for c in own]
     each = arm.placement.instances
     nodes = [range(n, n + each) for n in range(0, len(own), each)]
     memory = [m for c in guests if (m := memory_of(c)) is not None]
@@ -140,7 +140,7 @@ def _trial(arm: Arm, guests: Sequence[Counters], groups: Sequence[Counters]) -> 
     whole = mean_memory(memory) if memory and len(memory) == len(guests) else None
     return _Trial(
         instances=shares,
-        node=_medians([_node([shares[i] for i in node if i < len(own)], arm) for node in nodes]),
+        node=_medians([_node([shares[i] for i in node if i < len(own)], arm, cpus) for node in nodes]),
         memory={"committed": whole.committed, **whole.shares()} if whole is not None else {},
         rates={name: sum(each) / len(nodes) for name, each in known.items()},
         mean_rates={name: fmean(each) for name, each in known.items()},
@@ -180,38 +180,41 @@ def shares_of(c: Counters) -> dict[str, float]:
     return {k: v / whole for k, v in known.items()} if len(known) == len(parts) and whole > 0 else {}
 
 
-def _group_shares(c: Counters, arm: Arm) -> dict[str, float]:
+def _group_shares(c: Counters, cpus: int) -> dict[str, float]:
     """Return user and system time of a control group as shares of the time of its instance's CPUs."""
     seconds = c.get("seconds")
     parts = {name: c.get(name) for name in ("user", "system")}
     known = {name: value for name, value in parts.items() if value is not None}
     if not seconds or len(known) < len(parts):
         return {}
-    return {name: value / seconds / instance_cpus(arm) for name, value in known.items()}
+    return {name: value / seconds / cpus for name, value in known.items()}
 
 
-def _node(shares: Sequence[Mapping[str, float]], arm: Arm) -> dict[str, float]:
+def _node(shares: Sequence[Mapping[str, float]], arm: Arm, each: int) -> dict[str, float]:
     if not shares or not all(shares):
         return {}
-    cpus = node_cpus(arm)
+    cpus = node_cpus(arm, each)
     if "idle" not in shares[0]:
-        each = instance_cpus(arm)
         return {name: sum(s[name] for s in shares) * each / cpus for name in ("user", "system")}
-    guests = [GuestCpu(**s, cpus=instance_cpus(arm)) for s in shares]
+    guests = [GuestCpu(**s, cpus=each) for s in shares]
     return dict(vars(node_cpu(guests, cpus)))
 
 
-def instance_cpus(arm: Arm) -> int:
-    """Return the number of CPUs of an instance of the arm: the CPUs of its ranks."""
+def instance_cpus(arm: Arm, places: Sequence[RankPlace]) -> int:
+    """Return the number of CPUs of an instance of the arm: those of its ranks, which they have reported."""
     place = arm.placement
-    return len(set(place.cpus[: place.tasks])) if place.cpus else place.tasks
+    own = {cpu for p in places if p.rank < place.tasks for cpu in p.cpus}
+    return len(own) or place.tasks * (place.width or 1)
 
 
-def node_cpus(arm: Arm) -> int:
-    """Return how many CPUs all instances on one node have together."""
+def node_cpus(arm: Arm, each: int) -> int:
+    """Return how many CPUs all instances on one node have together.
+
+    each: number of CPUs of an instance.
+    """
     place = arm.placement
-    ranks = place.instances * place.tasks
-    return len(set(place.cpus[:ranks])) if place.cpus else ranks
+    own = place.cpus[: len(place.cpus) // place.nodes]
+    return len(set(own)) if own else place.instances * each
 
 
 def memory_of(c: Counters) -> GuestMemory | None:

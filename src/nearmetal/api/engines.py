@@ -212,7 +212,7 @@ def _job(study: Study, directory: ResultsDirectory, fleet: Fleet, *, force: bool
         workers=fleet.workers,
         directory=Path.cwd(),
         logs=logs,
-        cpus=max(arm.placement.ranks for arm in study.arms()),
+        cpus=max(arm.placement.ranks * (arm.placement.width or 1) for arm in study.arms()),
         seconds=seconds,
     )
 

@@ -121,6 +121,7 @@ class WeighSettings(TypedDict, total=False):
     command: Sequence[str]
     ranks: int | None
     instances: int | None
+    cpus: int | None
     attachments: Sequence[str]
     mpi: bool
     image: str
@@ -141,6 +142,8 @@ class WeighRequest:
     command: a program and its arguments, instead of workloads.
     ranks: MPI ranks; if None, 1 for a command without `mpi`, else 2.
     instances: number of instances for the ranks; if None, 1, or one for each rank if attachments are given.
+    cpus: CPUs of the command or of each rank; if None, a command gets all, divided among its ranks, and a
+        rank of a kernel or an application one.
     attachments: each environment is measured with each of these attachments that it supports; lists as on the
         command line.
     mpi: whether to start the command by mpirun, one process per rank.
@@ -160,6 +163,7 @@ class WeighRequest:
     command: Sequence[str] = ()
     ranks: int | None = None
     instances: int | None = None
+    cpus: int | None = None
     attachments: Sequence[str] = ()
     mpi: bool = False
     image: str = HOST
@@ -196,6 +200,7 @@ def _workloads(request: WeighRequest) -> Study:
         command=request.command,
         ranks=request.ranks or (1 if request.command and not request.mpi else 2),
         instances=request.instances,
+        cpus=request.cpus,
         mpi=request.mpi,
         margin=request.margin,
         seed=_seed(request),
@@ -213,7 +218,12 @@ def _lifecycle(request: WeighRequest) -> Study:
     from .adhoc.weigh_lifecycle import lifecycle_study
 
     given = {"workloads": request.workloads, "a command": request.command, "ranks": request.ranks}
-    given |= {"instances": request.instances, "attachments": request.attachments, "mpi": request.mpi}
+    given |= {
+        "instances": request.instances,
+        "cpus": request.cpus,
+        "attachments": request.attachments,
+        "mpi": request.mpi,
+    }
     if wrong := next((name for name, value in given.items() if value), None):
         raise UsageError(f"--lifecycle measures the instances themselves and does not accept {wrong}")
     return lifecycle_study(

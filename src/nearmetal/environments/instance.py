@@ -140,6 +140,8 @@ def control_groups(
     limits = request.environment.limits
     needed = {"cpu"} if limits.cpu_quota or limits.cpu_shares else set()
     needed |= {"memory"} if limits.memory else set()
+    if cgroups.caller_limits().processes is not None:  # for processes that others start outside of our groups
+        wanted = wanted | {cgroups.PIDS}
     parents = cgroups.machine_parents()
     if from_top and isinstance(parents, cgroups.Parents):
         parents = cgroups.at_the_top(parents)
@@ -170,6 +172,49 @@ def control_groups(
         yield made
     finally:
         cgroups.remove(cgroups.unique(made))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeGroups:
+    """Control groups of an instance whose container program makes groups only at the top of each hierarchy.
+
+    groups: the groups of the instance: directory by controller.
+    parent: path below which the program makes its groups; None if nearmetal may make no groups.
+    outside: directories that the program makes at `parent` if these are not the groups of the instance. The
+        limits of the caller do not hold there.
+    """
+
+    groups: Mapping[str, Path]
+    parent: str | None
+    outside: tuple[Path, ...]
+
+    @property
+    def searched(self) -> tuple[Path, ...]:
+        """Return directories at or below which the instance starts."""
+        return self.outside or cgroups.unique(self.groups)
+
+    def take_in(self) -> None:
+        """Move the processes of the instance into its groups. Call it when the instance has started."""
+        cgroups.take_all(self.groups, self.outside)
+
+
+@contextmanager
+def runtime_groups(request: InstanceRequest, wanted: Set[str]) -> Iterator[RuntimeGroups]:
+    """Make the control groups of an instance as control_groups() does, for a container program that makes
+    groups only at the top of each hierarchy of version 1.
+
+    They are at the top as well, unless the caller has limits, which do not hold there. The caller must remove
+    what the program makes (cgroups.of_every_hierarchy()).
+    """
+    parents, outside = cgroups.machine_parents(), dict[str, Path]()
+    if isinstance(parents, cgroups.Parents) and parents.unified is None and cgroups.caller_limits().exist:
+        outside = cgroups.directories(cgroups.at_the_top(parents), request.place, wanted)
+    with control_groups(request, wanted, from_top=not outside) as groups:
+        yield RuntimeGroups(
+            groups=groups,
+            parent=cgroups.path_from_top(groups, request.place) if groups else None,
+            outside=cgroups.unique(outside),
+        )
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ..environments import Tools
 from ..errors import UnavailableError
-from ..host import Host
+from ..host import Host, cgroups
+from ..host.cgroups import EffectiveLimits
 from ..host.facts.provenance import cpu_flags, llc_bytes, memory_bytes
 from ..host.facts.topology import topology
 from ..host.runtime import cache_directory
@@ -26,7 +27,7 @@ RDMA = Path("/sys/class/infiniband")
 class Hardware:
     """Properties of this machine that applications may need.
 
-    memory: bytes.
+    memory: bytes that all instances may use together.
     cpu_flags: as in /proc/cpuinfo; empty if there are none.
     rdma: names of the RDMA devices.
     """
@@ -36,13 +37,22 @@ class Hardware:
     rdma: tuple[str, ...] = ()
 
 
-def hardware_of(host: Host, rdma: Path = RDMA) -> Hardware:
+OWN_MEMORY = 256 << 20
+"""Memory of nearmetal itself and of mpirun, in bytes. In a batch job it counts too."""
+
+
+def hardware_of(host: Host, rdma: Path = RDMA, limits: EffectiveLimits | None = None) -> Hardware:
     """Read the hardware properties of the host.
 
     rdma: the directory in which Linux lists its RDMA devices.
+    limits: limits of the control groups in which nearmetal was started; None to read them.
     """
+    memory = memory_bytes(host) or 1 << 30
+    limit = (limits or cgroups.caller_limits()).memory
+    if limit is not None and limit < memory:
+        memory = max(limit - OWN_MEMORY, limit // 2)
     return Hardware(
-        memory=memory_bytes(host) or 1 << 30,
+        memory=memory,
         cpu_flags=cpu_flags(host),
         rdma=tuple(sorted(p.name for p in rdma.iterdir())) if rdma.is_dir() else (),
     )
@@ -54,6 +64,7 @@ class Machine:
 
     llc: bytes of all last-level caches together.
     cpus: usable CPUs, in the order in which they are assigned to ranks.
+    adjacent: as in PlacementNode.
     cores: number of cores that these CPUs belong to.
     hardware: properties from which applications choose their problem sizes.
     """
@@ -64,6 +75,7 @@ class Machine:
     mpi: InstalledMpi
     llc: int
     cpus: tuple[int, ...]
+    adjacent: tuple[int, ...]
     cores: int
     hardware: Hardware
 
@@ -109,7 +121,10 @@ def prepare_machine(
             f"{found.mpirun} is of {found.title}, but {found.mpicc} compiles for {built.mpi}",
             remedy="write mpi: openmpi or mpi: mpich into the study's design, or set both to one MPI",
         )
-    places = topology(host, host.cpus())
+    places, limits = topology(host, host.cpus()), cgroups.caller_limits()
+    if limits.exist:
+        sizes = "; sizes that are auto follow it" if limits.memory is not None else ""
+        progress.note(f"every environment is limited to {limits.words}, as the control group here is{sizes}")
     return Machine(
         host=host,
         tools=Tools(directory=built.directory),
@@ -117,6 +132,7 @@ def prepare_machine(
         mpi=found,
         llc=llc_bytes(host) or 32 << 20,
         cpus=places.order,
+        adjacent=places.adjacent,
         cores=places.cores,
         hardware=hardware_of(host),
     )

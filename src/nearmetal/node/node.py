@@ -102,14 +102,12 @@ class Node:
     probe_rests: list[float] = field(default_factory=lambda: list(RESTS))
 
     def nodes_of(self, place: Placement, block: int) -> tuple[PlacementNode, ...]:
-        """Return the nodes of a placement, in the order in which a block uses them.
-
-        Emulated nodes share the CPUs of this machine: each begins with those that the nodes before it leave.
-        """
+        """Return the nodes of a placement, in the order in which a block uses them. Emulated nodes share the
+        CPUs of this machine."""
         if not place.node.remote:
-            cpus, own = self.machine.cpus, place.instances * place.tasks
-            firsts = [number * own % len(cpus) for number in range(place.nodes)]
-            return tuple(PlacementNode(local=self.machine.host, cpus=cpus[n:] + cpus[:n]) for n in firsts)
+            machine = self.machine
+            own = PlacementNode(local=machine.host, cpus=machine.cpus, adjacent=machine.adjacent)
+            return (own,) * place.nodes
         design, known = self.study.design, {node.name: node for node in self.real.nodes}
         names = tuple(known)
         if design.nodes is not None and design.nodes.draw:

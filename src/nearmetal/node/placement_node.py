@@ -17,10 +17,13 @@ class PlacementNode:
 
     local: the machine that measures.
     cpus: its usable CPUs, in the order in which they are assigned to ranks.
+    adjacent: the same CPUs with those of a core, a NUMA node and a socket beside each other; () for the order
+        of their numbers.
     """
 
     local: Host
     cpus: tuple[int, ...]
+    adjacent: tuple[int, ...] = ()
 
     def start(
         self, backend: Backend, tools: Tools, request: InstanceRequest

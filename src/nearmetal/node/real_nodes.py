@@ -336,6 +336,7 @@ def _opened(
         stack.enter_context(entered(there, name, agent, serving, label, force=force))
         copies = Copies(there, name)
         stack.callback(copies.remove)
+        places = topology(there, _cpus(there))
         node = RealNode(
             local=local,
             name=name,
@@ -345,7 +346,8 @@ def _opened(
             rules=rules,
             process=launched.process,
             ahead=ahead,
-            cpus=topology(there, _cpus(there)).order,
+            cpus=places.order,
+            adjacent=places.adjacent,
             scratch=scratch,
             copies=copies,
         )
@@ -388,12 +390,12 @@ def _require_alike(machine: Machine, there: SshHost) -> None:
 
 def _require_cpus(study: Study, requested: RealNodes, nodes: Sequence[RealNode]) -> None:
     for place in study.placements:
-        needed = place.instances * place.tasks
+        needed = place.instances * place.tasks * (place.width or 1)
         for node in nodes if requested.draw else nodes[: place.nodes]:
             if needed > len(node.cpus) and not place.oversubscribe:
                 raise UnavailableError(
-                    f"placement {place.name} has {needed} ranks on each node, and {node.name} gives "
-                    f"{len(node.cpus)} CPUs",
+                    f"placement {place.name} needs {needed} CPUs on each node, and {node.name} gives "
+                    f"{len(node.cpus)}",
                     remedy="fewer tasks, or say oversubscribe: true",
                 )
 

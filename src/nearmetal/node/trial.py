@@ -130,32 +130,36 @@ class Trial:
         backend, tools = node.backends[request.environment.backend], node.software_of(self.arm).tools
         return node.instances.started(place.start(backend, tools, request))
 
-    @property
-    def cpus(self) -> tuple[tuple[int, ...], ...]:
-        """The CPUs that each rank may use, as the rank sees them: a guest numbers its CPUs from 0.
+    def cpus_of(self, workload: Workload | None = None) -> tuple[tuple[int, ...], ...]:
+        """Return the CPUs that each rank of a workload may use, as the rank sees them: a guest numbers its
+        CPUs from 0.
 
         They are the same for every arm with the same number of ranks and the same pinning.
+
+        workload: None for a program of nearmetal.
         """
         arm, numbers = self.arm, range(self.arm.placement.all_instances)
+        ranks = cpus_over_nodes(arm.placement, self.nodes, workload)
         if arm.environment.inside is not None:  # one guest holds all instances
-            return vcpus_of(arm, [self.all_cpus for _ in numbers], self._cpus_of_ranks)
+            return vcpus_of(arm, [self.all_cpus for _ in numbers], ranks)
         if self.node.backends[arm.environment.backend].capabilities.virtual:
-            return vcpus_of(arm, [self.instance_cpus(i) for i in numbers], self._cpus_of_ranks)
-        return self._cpus_of_ranks
+            return vcpus_of(arm, [self.instance_cpus(i) for i in numbers], ranks)
+        return ranks
 
     @property
     def all_cpus(self) -> tuple[int, ...]:
         """The CPUs of all ranks, by their numbers on the machine that measures."""
-        return tuple(sorted({cpu for cpus in self._cpus_of_ranks for cpu in cpus}))
+        return tuple(sorted({cpu for ranks in self._cpus_of_workloads for cpus in ranks for cpu in cpus}))
 
     def instance_cpus(self, number: int) -> tuple[int, ...]:
         """Return the CPUs of the ranks of one instance, by their numbers on the machine where the instance
-        runs."""
-        return cpus_of_instance(self.arm.placement, self._cpus_of_ranks, number)
+        runs. They are the same in every arm and every block, whichever workloads it runs."""
+        return cpus_of_instance(self.arm.placement, self._cpus_of_workloads, number)
 
     @property
-    def _cpus_of_ranks(self) -> tuple[tuple[int, ...], ...]:
-        return cpus_over_nodes(self.arm.placement, [node.cpus for node in self.nodes])
+    def _cpus_of_workloads(self) -> list[tuple[tuple[int, ...], ...]]:
+        place, workloads = self.arm.placement, self.node.study.workloads
+        return [cpus_over_nodes(place, self.nodes, w) for w in (None, *workloads)]
 
     def takes(self, workload: Workload) -> bool:
         """Return whether the arm runs this workload in this block."""

@@ -299,7 +299,8 @@ def _with_placements(
 def _on(place: Placement, rules: Narrowing, offer: MachineOffer) -> Placement | None:
     """Return a placement with the numbers of the machine's CPUs; None if it does not fit on the machine."""
     if not place.cpus:
-        return place if place.oversubscribe or place.ranks <= offer.cores else None
+        fits = place.ranks <= offer.cores and place.ranks * (place.width or 1) <= len(offer.cpus)
+        return place if place.oversubscribe or fits else None
     if rules.cpus is CpuNumbers.NUMBER:
         return place if set(place.cpus) <= set(offer.cpus) else None
     if max(place.cpus) >= len(offer.cpus):

@@ -7,13 +7,15 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..errors import RunError
+from ..host import cgroups
 from ..host.facts.boot_records import boot_records
 from ..host.facts.nodes import differences, node_facts
 from ..host.facts.provenance import provenance
 from ..meters.inside import counted_everywhere, inside_record, offered_events
 from ..model.record import JsonValue, section
-from ..model.study import Study
+from ..model.study import Study, Workload
 from ..node.bases import base_record
+from ..node.cpus import count_cpus
 from ..node.machine import Machine
 from ..node.node import Node
 from ..node.progress import Progress
@@ -32,7 +34,7 @@ def describe(node: Node, rehearsed: Rehearsed, not_here: Mapping[str, str]) -> d
 
     not_here: arms that cannot run here, with the reason.
     """
-    machine, study = node.machine, node.study
+    machine, study, limits = node.machine, node.study, cgroups.caller_limits()
     events = EVENTS if study.design.perf_events else ()
     offered = offered_events(machine.host, machine.tools)
     return {
@@ -50,6 +52,8 @@ def describe(node: Node, rehearsed: Rehearsed, not_here: Mapping[str, str]) -> d
         "working_directories": rehearsed.working_directories,
         "limits": rehearsed.limits,
         "view": node.working_directory.record(),
+        "cpus": _cpus(node),
+        "caller_limits": {**asdict(limits), "words": limits.words},
         "network": node.network_record(),
         "machines": node.real.record(),
         "boots": boot_records(machine.host) if node.bases else {},
@@ -69,6 +73,20 @@ def machine_differences(description: Mapping[str, Any]) -> tuple[str, ...]:
     """
     facts = {name: node_facts(found) for name, found in description["machines"].items()}
     return tuple(difference_lines(differences(facts))) if len(facts) > 1 else ()
+
+
+def _cpus(node: Node) -> dict[str, dict[str, JsonValue]]:
+    """Return how many CPUs the ranks of each program have in each arm: arm -> workload -> number."""
+    study = node.study
+    programs: tuple[Workload, ...] = (*study.kernels, *study.applications, *study.commands)
+    return {
+        arm.name: {
+            w.name: count_cpus(arm, node.nodes_of(arm.placement, 0), w)
+            for w in programs
+            if arm.environment.takes(w.name)
+        }
+        for arm in study.arms()
+    }
 
 
 def _mpi(machine: Machine, study: Study) -> dict[str, JsonValue]:

@@ -202,7 +202,8 @@ def _check_share(section: Environment, found: Located) -> None:
 
 
 def check_placement(section: Placement, found: Located) -> None:
-    """Check that a placement names no CPUs or one for each rank, and that its other keys fit together."""
+    """Check that a placement names no CPUs or equally many for each rank, and that its other keys fit
+    together."""
     ranks = section.nodes * section.instances * section.tasks
     nodes = f"{section.nodes} x " if section.nodes > 1 else ""
     if section.nodes == 1 and "link" in found.entries:
@@ -212,12 +213,17 @@ def check_placement(section: Placement, found: Located) -> None:
     if section.node.remote and section.instances > 1:
         what = "a machine holds one instance, because all on it would have its address; write instances: 1"
         found.mistake(("instances",), what)
-    if section.cpus and len(section.cpus) != ranks:
-        what = f"{len(section.cpus)} CPUs for {ranks} ranks ({nodes}{section.instances} x {section.tasks})"
+    each = section.cpus_per_task
+    if section.cpus and (len(section.cpus) % ranks or (each and len(section.cpus) != ranks * each)):
+        of = f"of {each} CPUs " if each else ""
+        what = (
+            f"{len(section.cpus)} CPUs for {ranks} ranks {of}({nodes}{section.instances} x {section.tasks})"
+        )
         found.mistake(("cpus",), what)
-    elif section.cpus and section.pinning is Pinning.NONE:
-        what = "pinning: none lets every rank use all CPUs; take cpus out, or write another pinning"
-        found.mistake(("cpus",), what, key=True)
+    elif (section.cpus or each) and section.pinning is Pinning.NONE:
+        name = "cpus" if section.cpus else "cpus_per_task"
+        what = f"pinning: none lets every rank use all CPUs; take {name} out, or write another pinning"
+        found.mistake((name,), what, key=True)
     elif _cpu_twice(section) and not section.oversubscribe:
         found.mistake(
             ("cpus",),
@@ -228,7 +234,7 @@ def check_placement(section: Placement, found: Located) -> None:
 
 def _cpu_twice(section: Placement) -> bool:
     """Return whether two ranks have the same CPU. Each of several machines has CPUs of its own."""
-    own = section.instances * section.tasks if section.node.remote else len(section.cpus) or 1
+    own = max(1, len(section.cpus) // (section.nodes if section.node.remote else 1))
     parts = [section.cpus[first : first + own] for first in range(0, len(section.cpus), own)]
     return any(len(set(part)) < len(part) for part in parts)
 

@@ -88,7 +88,7 @@ class KernelJob:
             for p in ready.pages
         }
         found.places = ready.places
-        verify_places(found.places, arm.placement, arm.trial.cpus, arm.hostnames)
+        verify_places(found.places, arm.placement, arm.trial.cpus_of(), arm.hostnames)
         self.metered.transport.launched = True
         self.metered.transport.look(connected=True)
 
@@ -196,7 +196,7 @@ class Kernels(Subject):
             *event_argv(metered.events),
             *specs,
         ]
-        launch = mpi_launch(metered, program, measured=False)
+        launch = mpi_launch(metered, program, cpus=metered.running.trial.cpus_of(), measured=False)
 
         def gone() -> str:
             return (network.trouble() if network is not None else "") or trouble(arm.guests)

@@ -12,6 +12,7 @@ from nearmetal.model.design import Estimand
 from nearmetal.model.environments.placement import NodeKind
 from nearmetal.model.study import Pinning, Placement, RealNodes
 from nearmetal.node.cpus import cpus_over_nodes
+from nearmetal.node.placement_node import PlacementNode
 from nearmetal.report.tables.cells import shape_text
 from nearmetal.study_file import Catalog, dump_study, load_text
 
@@ -94,15 +95,20 @@ def test_what_machines_cannot_have_is_a_mistake(fields: dict[str, Any], what: st
     assert what in "\n".join(problems(text(**fields), catalog))
 
 
+def nodes(*cpus: tuple[int, ...]) -> list[PlacementNode]:
+    host: Any = None
+    return [PlacementNode(local=host, cpus=own) for own in cpus]
+
+
 def test_each_node_numbers_its_own_cpus(catalog: Catalog) -> None:
     study = load_text(text(place=", cpus: [0, 1, 0, 1]"), "s.yaml", catalog, seed=1)
-    assert cpus_over_nodes(study.placements[0], [(0, 1), (0, 1)]) == ((0,), (1,), (0,), (1,))
+    assert cpus_over_nodes(study.placements[0], nodes((0, 1), (0, 1))) == ((0,), (1,), (0,), (1,))
     place = Placement(name="p", nodes=2, instances=1, tasks=2, node_kind=NodeKind.MACHINE)
-    assert cpus_over_nodes(place, [(0, 2, 1, 3), (4, 5)]) == ((0,), (2,), (4,), (5,))
+    assert cpus_over_nodes(place, nodes((0, 2, 1, 3), (4, 5))) == ((0,), (2,), (4,), (5,))
     whole = Placement(
         name="p", nodes=2, instances=1, tasks=2, node_kind=NodeKind.MACHINE, pinning=Pinning.INSTANCE
     )
-    assert cpus_over_nodes(whole, [(0, 2), (4, 5)]) == ((0, 2), (0, 2), (4, 5), (4, 5))
+    assert cpus_over_nodes(whole, nodes((0, 2), (4, 5))) == ((0, 2), (0, 2), (4, 5), (4, 5))
 
 
 def test_a_frozen_study_keeps_what_only_a_new_one_may_not_have(catalog: Catalog) -> None:

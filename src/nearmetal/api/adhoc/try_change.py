@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...analysis.causes.suggestions import CHEAPER, SHORT_RTO
 from ...errors import UsageError
 from ...model.result import Analysis, Cell, Change, Verdict
-from ...model.study import Arm, Pinning, Placement, Storage, StorageKind, Study
+from ...model.study import Arm, NodeLink, Pinning, Placement, Storage, StorageKind, Study
 from ..studies import draw_seed
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _changed(arm: Arm, change: Change) -> Arm:
         case Change.PINNING:
             place = _placed(place, pinning=Pinning.RANK)
         case Change.ONE_INSTANCE:
-            one = Placement(name=place.name, instances=1, tasks=place.ranks, cpus=place.cpus)
+            one = replace(place, nodes=1, link=NodeLink(), node_kind=None, instances=1, tasks=place.ranks)
             place = _placed(one, pinning=place.pinning)
     return Arm(environment=replace(e, name=named), placement=place)
 

@@ -46,6 +46,7 @@ def weigh_study(
     ranks: int,
     instances: int | None,
     mpi: bool,
+    cpus: int | None = None,
     margin: float,
     seed: int,
     max_time: float,
@@ -58,6 +59,7 @@ def weigh_study(
     workloads: kernels and applications; either these or a command.
     command: a user's program with its arguments.
     mpi: whether to start the command by mpirun.
+    cpus: CPUs of each rank; see Placement.cpus_per_task.
     margin: smallest material difference, as a fraction.
     max_time: time budget in seconds.
     instances: number of instances. None means one, or one per rank if attachments are given.
@@ -79,8 +81,9 @@ def weigh_study(
         instances = ranks if any(a.seated for a in attachments) else 1
     if ranks % instances:
         raise UsageError(f"{ranks} ranks do not divide over {instances} instances")
-    one = Placement(name=f"1x{ranks}", instances=1, tasks=ranks)
-    many = Placement(name=f"{instances}x{ranks // instances}", instances=instances, tasks=ranks // instances)
+    one = Placement(name=f"1x{ranks}", instances=1, tasks=ranks, cpus_per_task=cpus)
+    each = ranks // instances
+    many = replace(one, name=f"{instances}x{each}", instances=instances, tasks=each)
     applications = [w for w in workloads if isinstance(w, ApplicationWorkload)]
     writers = [w for w in workloads if isinstance(w, KernelWorkload) and kernel(w.kernel).storage]
     own: tuple[Workload, ...] = tuple(workloads)

@@ -42,6 +42,14 @@ def weigh(
         help="Number of instances that the ranks are divided among; by default 1, or with --attachment "
         "one for each rank.",
     ),
+    cpus: int = typer.Option(
+        None,
+        "--cpus",
+        metavar="N",
+        min=1,
+        help="CPUs of the command or of each rank; by default a command gets all, divided among its ranks, "
+        "and a rank of a kernel one.",
+    ),
     attachment: list[str] = typer.Option(
         [],
         "--attachment",
@@ -95,6 +103,7 @@ def weigh(
         command=command,
         ranks=ranks,
         instances=instances,
+        cpus=cpus,
         attachments=attachment,
         mpi=mpi,
         image=image,

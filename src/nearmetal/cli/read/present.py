@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from ...api.checking import cpu_summary
-from ...model.record import JsonValue
+from ...model.record import JsonValue, section
 from ...report.forms.json_form import json_form
 from ...report.record_index import RecordIndex
-from ...report.tables.answer import absent_environments
+from ...report.tables.answer import absent_environments, machine_line
 from ...report.tables.cells import question_text
 from ...report.tables.events.sentences import event_sentences
 from ...report.tables.events.sweeps import convergence_sentences, sweeps_json
@@ -43,6 +42,8 @@ def result_json(found: Results, *, page_follows: bool = False) -> dict[str, Json
     )
     absent = absent_environments(found.stored.provenance)
     form |= sweeps_json(found.study, found.analysis.cells, _events(found))
+    for key, name in (("cpus", "cpus"), ("limits", "caller_limits")):
+        form[key] = {**section(found.stored.provenance, name)}
     return {**form, "not_measured": [{"environment": name, "reason": why} for name, why in absent.items()]}
 
 
@@ -80,7 +81,7 @@ def _print_answer(found: Results, page_follows: bool) -> None:
     text = summary_text(
         found.study,
         found.analysis,
-        machine=cpu_summary(directory.provenance),
+        machine=machine_line(directory.provenance),
         when=found.day,
         results_dir=str(directory.path),
         report=_page(directory, page_follows),
@@ -98,7 +99,7 @@ def _print_everything(found: Results, page_follows: bool) -> None:
 
     directory, study = found.stored, found.study
     print_lines(question_text(study, found.analysis))
-    print_lines(f"{cpu_summary(directory.provenance)} · seed {study.design.seed}")
+    print_lines(f"{machine_line(directory.provenance)} · seed {study.design.seed}")
     text = terminal_text(
         study,
         found.analysis,

@@ -23,10 +23,11 @@ from ..criu_restoring import restorer, restoring_from
 from ..instance import (
     CONTROLLERS,
     VERSION_TIMEOUT,
+    RuntimeGroups,
     all_binds,
-    control_groups,
     require_fitting,
     require_root,
+    runtime_groups,
     seconds,
 )
 from ..moving import Criu, Dump, Restore
@@ -90,12 +91,13 @@ class Docker(ProgramBackend, criu_of.RestoresByCriu):
             # A checkpoint ends the container, and Docker must then still have it: its clean-up is ours.
             kept = request.layer is not None
             words = ["run", *([] if kept else ["--rm"]), *ready.words]
-            groups = ready.groups
+            searched = ready.own.searched if ready.own is not None else ()
             run = stack.enter_context(
-                container(host, tools, ready.inner, ready.report, words, groups.values(), kept=kept)
+                container(host, tools, ready.inner, ready.report, words, searched, kept=kept)
             )
-            own = groups or cgroups.of_process(run.pid)
-            yield program_instance(request, run.pid, run.phases(begin), own, ready.enter())
+            yield program_instance(
+                request, run.pid, run.phases(begin), ready.groups_of(run.pid), ready.enter()
+            )
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         return super().refuses_checkpoint(host, environment) or checkpoints_unavailable(host)
@@ -146,7 +148,7 @@ class _Prepared:
 
     inner: the request, with scratch set to the directory of the instance's files.
     words: arguments of `docker run` and `docker create`, including the payload.
-    groups: control groups of the instance: directory by controller; empty if nearmetal makes none.
+    own: control groups of the instance; None if only the daemon makes groups.
     """
 
     tools: Tools
@@ -154,7 +156,17 @@ class _Prepared:
     inner: InstanceRequest
     report: FirstReport
     words: Sequence[str]
-    groups: Mapping[str, Path]
+    own: RuntimeGroups | None
+
+    def groups_of(self, pid: int) -> Mapping[str, Path]:
+        """Return the control groups of the instance, with all its processes in them.
+
+        pid: its first process.
+        """
+        if self.own is None or not self.own.groups:
+            return cgroups.of_process(pid)
+        self.own.take_in()
+        return self.own.groups
 
     def enter(self) -> tuple[str, ...]:
         """Return the command prefix that runs a command inside the instance."""
@@ -173,9 +185,9 @@ def _prepared(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_P
     by_parent = cgroup_driver(host) == "cgroupfs"
     tree = look_at(request.tree)
     with ExitStack() as stack:
-        groups: dict[str, Path] = {}
+        own = None
         if by_parent:
-            groups = stack.enter_context(control_groups(request, CONTROLLERS, from_top=True))
+            own = stack.enter_context(runtime_groups(request, CONTROLLERS))
             stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(request.place)))
         seat = stack.enter_context(_seat(host, tools, request))
         # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
@@ -188,7 +200,8 @@ def _prepared(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_P
             image=skeleton_image(host, tree, state),
             mounts=overlays(tree, request.layer or state),
             seat=seat,
-            groups=cgroups.path_from_top(groups, request.place) if groups else None,
+            groups=own.parent if own is not None else None,
+            caller=cgroups.caller_limits(),
         )
         yield _Prepared(
             tools=tools,
@@ -196,7 +209,7 @@ def _prepared(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_P
             inner=inner,
             report=report,
             words=[*words, *report.argv],
-            groups=groups,
+            own=own,
         )
 
 
@@ -208,9 +221,8 @@ def _restored(
     hand_over(images, made.files)
     argv = [*restorer(tools, request, {}), *restore_words(request.place, images / criu_of.PID_FILE)]
     with restoring_from(host, request, argv, images, why_stuck=made.why_stuck) as pid:
-        groups = ready.groups or cgroups.of_process(pid)
         phases = {"restore": seconds(begin, time.monotonic_ns())}
-        yield program_instance(request, pid, phases, groups, ready.enter())
+        yield program_instance(request, pid, phases, ready.groups_of(pid), ready.enter())
 
 
 def container_words(
@@ -221,6 +233,7 @@ def container_words(
     mounts: Sequence[str],
     groups: str | None,
     seat: str | None,
+    caller: cgroups.EffectiveLimits = cgroups.NO_LIMITS,
 ) -> list[str]:
     """Return the arguments of `docker run` and `docker create` up to the payload.
 
@@ -230,6 +243,7 @@ def container_words(
     groups: path of the parent control group; None if the daemon's cgroup driver accepts none. The limits are
         then passed to Docker.
     seat: name of the container that runs in the namespace of the seat; None without a seat.
+    caller: limits of nearmetal itself, which hold in a parent control group, but not in another one.
     """
     words = ["--pull", "never", "--name", request.place]
     if seat is not None:  # the host name comes with the seat; Docker does not accept another one
@@ -244,10 +258,13 @@ def container_words(
     else:
         limits = request.environment.limits
         words += ["--cpuset-cpus", ",".join(map(str, request.cpus))] if request.cpus else []
-        words += ["--cpus", f"{limits.cpu_quota:g}"] if limits.cpu_quota else []
+        own = cgroups.EffectiveLimits(cpus=limits.cpu_quota, memory=limits.memory)
+        both = cgroups.tightest((own, caller))
+        words += ["--cpus", f"{both.cpus:g}"] if both.cpus else []
         words += ["--cpu-shares", str(limits.cpu_shares)] if limits.cpu_shares else []
-        if limits.memory:
-            words += ["--memory", str(limits.memory), "--memory-swap", str(limits.memory)]
+        if both.memory:
+            words += ["--memory", str(both.memory), "--memory-swap", str(both.memory)]
+        words += ["--pids-limit", str(both.processes)] if both.processes else []
     for name, mode in FRESH.items():
         words += ["--tmpfs", f"/{name}:rw,exec,nosuid,nodev,mode={mode:o}"]
     for bind in binds:

@@ -23,7 +23,15 @@ from ..contract import Bind, Instance, InstanceRequest, Tools
 from ..criu_connections import connection_options, freezing_options, waiting_options, write_configuration
 from ..criu_images import made
 from ..criu_restoring import EarlyRestore, restorer
-from ..instance import CONTROLLERS, all_binds, control_groups, require_fitting, require_root
+from ..instance import (
+    CONTROLLERS,
+    RuntimeGroups,
+    all_binds,
+    control_groups,
+    require_fitting,
+    require_root,
+    runtime_groups,
+)
 from ..moving import Criu, Dump, Restore
 from ..program import (
     FirstReport,
@@ -108,7 +116,7 @@ class OciBackend(ProgramBackend, criu_of.RestoresConnections):
             run_words = ready.placed.command("run", *self.run_options(host, request), *where, request.label)
             argv = [*ready.around, *run_words]
             with running(host, ready.inner, ready.report, argv) as run, end_payload(run):
-                yield program_instance(request, run.pid, run.phases(begin), ready.groups, ready.enter())
+                yield ready.instance(run.pid, run.phases(begin))
 
     def dump_command(
         self, tools: Tools, criu: Criu, request: InstanceRequest, instance: Instance, dump: Dump
@@ -134,13 +142,9 @@ class OciBackend(ProgramBackend, criu_of.RestoresConnections):
         with ExitStack() as last, _prepared(self, host, tools, request) as ready, ExitStack() as first:
             if self.groups_of(request) is Groups.BELOW_OURS:
                 last.callback(_remove_groups, request)
-
-            def instance(pid: int, phases: Mapping[str, float]) -> ProgramInstance:
-                return program_instance(request, pid, phases, ready.groups, ready.enter())
-
             argv = partial(_restore_argv, criu, ready)
             # The start of a runtime and its check of CRIU's version take 20 to 50 ms: with lazy pages too.
-            yield EarlyRestore(host, request, argv, instance, first, lazily=True)
+            yield EarlyRestore(host, request, argv, ready.instance, first, lazily=True)
 
 
 def bundle(
@@ -305,6 +309,7 @@ class _Prepared:
 
     inner: the request, with scratch set to the directory of the runtime's files.
     groups: control groups of the instance: directory by controller.
+    from_top: these groups, if the runtime makes groups at the top of each hierarchy.
     around: command prefix that runs the runtime with the root directory of the instance.
     """
 
@@ -312,7 +317,17 @@ class _Prepared:
     inner: InstanceRequest
     report: FirstReport
     groups: Mapping[str, Path]
+    from_top: RuntimeGroups | None
     around: tuple[str, ...]
+
+    def instance(self, pid: int, phases: Mapping[str, float]) -> ProgramInstance:
+        """Return the instance of the request, which has started or has been restored.
+
+        pid: its first process.
+        """
+        if self.from_top is not None:
+            self.from_top.take_in()
+        return program_instance(self.placed.request, pid, phases, self.groups, self.enter())
 
     def enter(self) -> tuple[str, ...]:
         placed = self.placed
@@ -324,10 +339,14 @@ def _prepared(backend: OciBackend, host: Host, tools: Tools, request: InstanceRe
     require_root(host, request)
     require_fitting(request)
     with ExitStack() as stack:
-        at_the_top = backend.groups_of(request) is Groups.AT_THE_TOP
-        groups = stack.enter_context(control_groups(request, CONTROLLERS, from_top=at_the_top))
-        if at_the_top:  # also those in hierarchies where nearmetal makes none
+        from_top: RuntimeGroups | None = None
+        if backend.groups_of(request) is Groups.AT_THE_TOP:
+            from_top = stack.enter_context(runtime_groups(request, CONTROLLERS))
+            groups = from_top.groups
+            # also those in hierarchies where nearmetal makes none
             stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(request.place)))
+        else:
+            groups = stack.enter_context(control_groups(request, CONTROLLERS))
         # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
         state = stack.enter_context(runtime.scratch_directory(state_of(request).name))
         inner = replace(request, scratch=state)
@@ -351,6 +370,7 @@ def _prepared(backend: OciBackend, host: Host, tools: Tools, request: InstanceRe
             inner=inner,
             report=report,
             groups=groups,
+            from_top=from_top,
             around=tuple(placed.wrap("--root-overlay", str(overlay), "--tree", str(request.tree), *layer)),
         )
 

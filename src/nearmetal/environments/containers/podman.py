@@ -34,7 +34,7 @@ from .. import criu as criu_of
 from ..contract import Bind, Instance, InstanceRequest, Tools, Unavailable
 from ..criu_connections import connection_options, freezing_options, write_configuration
 from ..criu_restoring import restorer, restoring_from
-from ..instance import CONTROLLERS, all_binds, control_groups, require_fitting, seconds
+from ..instance import CONTROLLERS, RuntimeGroups, all_binds, require_fitting, runtime_groups, seconds
 from ..moving import Criu, Dump, Restore
 from ..program import (
     FirstReport,
@@ -97,7 +97,8 @@ class Podman(ProgramBackend, criu_of.RestoresConnections):
                 )
             )
             stack.enter_context(end_payload(run))
-            yield program_instance(request, run.pid, run.phases(begin), ready.groups, ready.enter())
+            ready.own.take_in()
+            yield program_instance(request, run.pid, run.phases(begin), ready.own.groups, ready.enter())
 
     def refuses_checkpoint(self, host: Host, environment: Environment) -> Unavailable | None:
         if host.which(_RUNTIME) is None:
@@ -271,7 +272,7 @@ class _Prepared:
     """Everything that an instance needs before Podman makes its container.
 
     options: arguments of `podman run` and `podman create` up to the payload.
-    groups: control groups of the instance: directory by controller.
+    own: control groups of the instance.
     """
 
     tools: Tools
@@ -279,7 +280,7 @@ class _Prepared:
     store: Store
     report: FirstReport
     options: Sequence[str]
-    groups: Mapping[str, Path]
+    own: RuntimeGroups
 
     def around(self, *, layered: bool = True) -> list[str]:
         """Return the command prefix that runs Podman where the root directory of the instance is mounted.
@@ -319,13 +320,13 @@ def _prepared(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_P
         )
     store = Store.of(request, rootless=rootless)
     with ExitStack() as stack:
-        groups = stack.enter_context(control_groups(request, CONTROLLERS, from_top=True))
+        own = stack.enter_context(runtime_groups(request, CONTROLLERS))
         # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
         state = stack.enter_context(runtime.scratch_directory(store.directory.name))
         stack.enter_context(short_directory(_short_name(request)))
         # Includes hierarchies in which nearmetal counts nothing.
         stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(request.place)))
-        if store.checkpoints and not groups:  # with groups, restored processes may have the same label
+        if store.checkpoints and not own.groups:  # with groups, restored processes may have the same label
             stack.callback(processes.kill_labelled, request.label)
         # Podman's monitor, clean-up and pause processes are in none of nearmetal's groups.
         stack.callback(processes.kill_labelled, store.label)
@@ -334,13 +335,9 @@ def _prepared(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_P
         store.prepare(host, tools)
         if store.network is not None:
             store.network.symlink_to("/proc/self/ns/net")
-        parent = cgroups.path_from_top(groups, request.place) if groups else None
-        options = container_options(
-            request, store, all_binds(tools, request, report.directory), groups=parent
-        )
-        yield _Prepared(
-            tools=tools, request=request, store=store, report=report, options=options, groups=groups
-        )
+        binds = all_binds(tools, request, report.directory)
+        options = container_options(request, store, binds, groups=own.parent)
+        yield _Prepared(tools=tools, request=request, store=store, report=report, options=options, own=own)
 
 
 def _short_name(request: InstanceRequest) -> str:
@@ -379,7 +376,8 @@ def _restored(
     argv = [*restorer(tools, request, {}), "env", *store.assignments(), *ready.around(), str(restore)]
     with restoring_from(host, request, argv, images, pid_of=lambda _: read_pid(store.pid_file)) as pid:
         phases = {"restore": seconds(begin, time.monotonic_ns())}
-        yield program_instance(request, pid, phases, ready.groups, ready.enter())
+        ready.own.take_in()
+        yield program_instance(request, pid, phases, ready.own.groups, ready.enter())
 
 
 def settings(label: str, *, path: str, runc: str | None) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import UnavailableError
-from ...host import Host, text_of
+from ...host import Host, cgroups, text_of
 from ...host.untrusted import UntrustedDirectory
 from ...model.environments.environment import Environment
 from ...model.environments.guest import GuestSettings, Nic
@@ -139,6 +139,13 @@ def require_memory(host: Host, what: str, wanted: int, *, huge: bool) -> None:
     free = found.get("MemAvailable", wanted) << 10
     if huge:
         free = found.get("HugePages_Free", 0) * found.get("Hugepagesize", 0) << 10
+    limit = cgroups.caller_limits().memory
+    if limit is not None and wanted > limit:
+        raise UnavailableError(
+            f"{what}: {wanted >> 20} MiB of memory are needed, and a control group limits nearmetal to "
+            f"{limit >> 20} MiB",
+            remedy="guest: memory, or fewer instances",
+        )
     if wanted > free:
         raise UnavailableError(
             f"{what}: {wanted >> 20} MiB of memory are needed, {free >> 20} MiB "

@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from ...errors import RunError, UnavailableError
-from ...host import Host, runtime
+from ...host import Host, cgroups, runtime
 from ...lifecycle import Method
 from ...model.capabilities import CONTAINER_ATTACHMENTS, GUEST_ATTACHMENTS, KERNEL, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
@@ -280,6 +280,11 @@ def require_fitting_request(request: InstanceRequest) -> GuestBase:
         raise request.refused(
             "the hypervisor holds a guest, no control group does",
             "guest: memory and vcpus, xen: weight and cap, instead of limits",
+        )
+    if (caller := cgroups.caller_limits()).cpus is not None or caller.memory is not None:
+        raise request.refused(
+            f"nearmetal is limited to {caller.words} by a control group, and none holds a guest of Xen",
+            "start nearmetal where no such limit holds",
         )
     if len(request.label) > 60:
         raise UnavailableError(

@@ -6,6 +6,8 @@ have children. Version 1 is used if cpu, cpuacct, cpuset and memory have hierarc
 2 if they are in the unified hierarchy.
 """
 
+from .caller import caller_limits, effective_limits, escaped_limits
+from .effective import NO_LIMITS, EffectiveLimits, limits_of, tightest
 from .limits import (
     DEFAULT_PERIOD_US,
     GroupLimits,
@@ -13,6 +15,7 @@ from .limits import (
     read_back,
 )
 from .parents import (
+    PIDS,
     Parents,
     at_the_top,
     directories,
@@ -26,5 +29,6 @@ from .parents import (
     path_from_top,
     thaw,
     unified_beside_version1,
+    with_limits,
 )
-from .processes import kill_members, members, remove, take, unique, with_children
+from .processes import kill_members, members, remove, remove_empty, take, take_all, unique, with_children

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Set
@@ -14,9 +15,12 @@ from ..base import MissingValue
 from ..counters.block_accounts import counts_blocks
 from ..mounts import Mount, own_mounts
 from .controllers import divide_group, enable
-from .processes import write_control
+from .effective import NO_LIMITS, EffectiveLimits, limits_of, tightest
+from .processes import remove_empty, write_control
 
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "blkio")
+PIDS = "pids"
+"""Controller of the number of processes. Groups of it are made only if the caller has such a limit."""
 UNIFIED_NAMES = {"blkio": "io", "cpuacct": "cpu"}
 """Names of controllers that differ in version 2, where 'cpu' also counts CPU time."""
 _WANTED = frozenset(UNIFIED_NAMES.get(name, name) for name in CONTROLLERS)
@@ -32,11 +36,15 @@ class Parents:
     version1: directory by controller, for version 1.
     unified: directory for version 2; None if version 1 is used.
     controllers: controllers that the groups can have, by their names in version 1.
+    limits: limits of the caller that do not hold in `unified`, because groups below it have them.
+    limited: whether `unified` was made by this process, with those limits.
     """
 
     version1: Mapping[str, Path]
     unified: Path | None
     controllers: frozenset[str]
+    limits: EffectiveLimits = NO_LIMITS
+    limited: bool = False
 
 
 _OF_CRIU = "/.criu.cgyard."
@@ -57,7 +65,7 @@ def _hierarchies(root: Path) -> dict[str, Mount]:
     found: dict[str, Mount] = {}
     for mount in _mounts(root):
         if mount.kind == "cgroup":
-            found |= {name: mount for name in CONTROLLERS if name in mount.options}
+            found |= {name: mount for name in (*CONTROLLERS, PIDS) if name in mount.options}
         else:
             found[UNIFIED] = mount
     return found
@@ -86,10 +94,15 @@ def own_everywhere(root: Path = Path("/"), process: str = "self") -> tuple[Path,
 
     process: PID as text; 'self' for this process.
     """
+    return tuple(dict.fromkeys(own_directories(root, process).values()))
+
+
+def own_directories(root: Path = Path("/"), process: str = "self") -> dict[Path, Path]:
+    """Return own_everywhere() by the mount point of each hierarchy."""
     text = (root / "proc" / process / "cgroup").read_text(errors="surrogateescape")
     own = [line.split(":", 2)[1:] for line in text.splitlines()]
-    found = {
-        root / mount.point.lstrip("/") / os.path.relpath(path, mount.root): None
+    return {
+        (point := root / mount.point.lstrip("/")): point / os.path.relpath(path, mount.root)
         for mount in _mounts(root)
         for controllers, path in own
         if (
@@ -98,7 +111,6 @@ def own_everywhere(root: Path = Path("/"), process: str = "self") -> tuple[Path,
             else mount.kind == "cgroup2"
         )
     }
-    return tuple(found)
 
 
 def find_parents(root: Path = Path("/")) -> Parents | MissingValue:
@@ -111,7 +123,8 @@ def find_parents(root: Path = Path("/")) -> Parents | MissingValue:
         own = _group_of("self", root)
     except OSError as e:
         return MissingValue(f"{e.filename}: {e.strerror}")
-    version1 = {name: own[name] for name in CONTROLLERS if name in own and os.access(own[name], os.W_OK)}
+    names = (*CONTROLLERS, PIDS)
+    version1 = {name: own[name] for name in names if name in own and os.access(own[name], os.W_OK)}
     if "blkio" in version1 and not counts_blocks(version1["blkio"], root):
         del version1["blkio"]
     if version1:
@@ -123,14 +136,18 @@ def find_parents(root: Path = Path("/")) -> Parents | MissingValue:
     return _unified_parent(own[UNIFIED], root / _hierarchies(root)[UNIFIED].point.lstrip("/"))
 
 
-_found_parents = lru_cache(maxsize=1)(find_parents)
+@lru_cache(maxsize=1)
+def _found_parents() -> Parents | MissingValue:
+    return with_limits(find_parents())
+
+
 _within: list[Parents | MissingValue] = []
 """The parents that the open inside_own_group() contexts of this process have yielded, innermost last."""
 
 
 def machine_parents() -> Parents | MissingValue:
-    """Return find_parents() of this machine, computed only once. While an inside_own_group() context is open,
-    return the parents that it has yielded."""
+    """Return with_limits(find_parents()) of this machine, computed only once. While an inside_own_group()
+    context is open, return the parents that it has yielded."""
     return _within[-1] if _within else _found_parents()
 
 
@@ -186,6 +203,7 @@ def _unified_parent(own: Path, mount: Path) -> Parents | MissingValue:
     also contain no processes, unless it is the root group (Documentation/admin-guide/cgroup-v2.rst, 'No
     Internal Process Constraint').
     """
+    skipped = NO_LIMITS
     for directory in (own, *own.parents):
         with contextlib.suppress(OSError):
             is_top = not (directory / "cgroup.type").exists()
@@ -196,12 +214,49 @@ def _unified_parent(own: Path, mount: Path) -> Parents | MissingValue:
                 except RunError as e:
                     return MissingValue(e.what)
                 if enabled:
-                    return Parents(version1={}, unified=directory, controllers=_version1_names(enabled))
+                    return Parents(
+                        version1={},
+                        unified=directory,
+                        controllers=_version1_names(enabled),
+                        limits=skipped,
+                    )
+        skipped = tightest((skipped, limits_of(directory)))
         if directory == mount:
             break
     return MissingValue(
         "no control group here may be given children with controllers (delegate one, or be root)"
     )
+
+
+def with_limits(parents: Parents | MissingValue) -> Parents | MissingValue:
+    """Return parents in which the limits of the caller hold.
+
+    If the groups of version 2 would be outside of a group that limits the caller, a group with equal limits
+    is made for all of them. It is removed when this process exits. Returns MissingValue if the kernel
+    refuses: processes then stay in the group of the caller.
+    """
+    if isinstance(parents, MissingValue) or parents.unified is None or not parents.limits.exist:
+        return parents
+    limits, group = parents.limits, parents.unified / f"nearmetal-check-{os.getpid()}-limits"
+    time = f"{round((limits.cpus or 0) * limits.period_us)} {limits.period_us}"
+    settings = {
+        "cpu.max": None if limits.cpus is None else time,
+        "memory.max": limits.memory,
+        "pids.max": limits.processes,
+    }
+    try:
+        wanted = {_unified_name(c) for c in parents.controllers} | {PIDS}
+        enabled = enable(parents.unified, wanted)
+        atexit.register(remove_empty, (group,))
+        with contextlib.suppress(FileExistsError):
+            group.mkdir()
+        for file, value in settings.items():
+            if value is not None:
+                write_control(group / file, str(value))
+        write_control(group / "cgroup.subtree_control", " ".join(f"+{name}" for name in sorted(enabled)))
+    except (OSError, RunError) as e:
+        return MissingValue(f"no control group can have the limits of this job ({limits.words}): {e}")
+    return replace(parents, unified=group, limited=True)
 
 
 def _version1_names(enabled: Set[str]) -> frozenset[str]:
@@ -221,7 +276,7 @@ def directories(parents: Parents, label: str, controllers: Set[str]) -> dict[str
     if parents.unified is not None:
         return {UNIFIED: parents.unified / label} if controllers & parents.controllers else {}
     usable = controllers & parents.controllers
-    return {name: parents.version1[name] / label for name in CONTROLLERS if name in usable}
+    return {name: parents.version1[name] / label for name in (*CONTROLLERS, PIDS) if name in usable}
 
 
 def at_the_top(parents: Parents) -> Parents:

@@ -32,6 +32,17 @@ def take(made: Mapping[str, Path], pid: int) -> None:
         raise RunError(f"process {pid} cannot be moved into its control groups: {e.strerror}") from e
 
 
+def take_all(made: Mapping[str, Path], groups: Sequence[Path]) -> None:
+    """Move all processes in these groups and below them into the groups of create(), also those that start
+    meanwhile. A process that ends meanwhile is passed over."""
+    moved: set[int] = set()
+    while new := members(with_children(groups)) - moved:
+        for pid in new:
+            with contextlib.suppress(RunError):
+                take(made, pid)
+        moved |= new
+
+
 def unique(made: Mapping[str, Path]) -> tuple[Path, ...]:
     """Return each directory once, because controllers may share one."""
     return tuple(dict.fromkeys(made.values()))

@@ -18,10 +18,13 @@ class CpuTopology:
 
     order: the CPUs in the order in which ranks take them: one thread of every core first, socket by socket
         and NUMA node by NUMA node, then the further threads in the same order.
+    adjacent: the CPUs with the threads of a core beside each other, socket by socket and NUMA node by NUMA
+        node.
     cores: number of cores to which the CPUs belong.
     """
 
     order: tuple[int, ...]
+    adjacent: tuple[int, ...]
     cores: int
 
 
@@ -34,11 +37,15 @@ def topology(host: Host, cpus: Sequence[int]) -> CpuTopology:
         siblings = ranges(text_of(host, _CPU.format(cpu, "thread_siblings_list"))) or (cpu,)
         cores.setdefault(siblings, []).append(cpu)
     places = {
-        cpu: (thread, _package(host, cpu), nodes.get(cpu, 0), own[0], cpu)
+        cpu: (thread, (_package(host, cpu), nodes.get(cpu, 0), own[0], cpu))
         for own in cores.values()
         for thread, cpu in enumerate(own)
     }
-    return CpuTopology(order=tuple(sorted(places, key=places.__getitem__)), cores=len(cores))
+    return CpuTopology(
+        order=tuple(sorted(places, key=places.__getitem__)),
+        adjacent=tuple(sorted(places, key=lambda cpu: places[cpu][1])),
+        cores=len(cores),
+    )
 
 
 def ranges(text: str) -> tuple[int, ...]:

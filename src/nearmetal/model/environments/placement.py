@@ -140,9 +140,16 @@ class Placement:
     cpus: tuple[int, ...] = key_or(
         (),
         ListOf(CPU),
-        "the CPU of each rank, by rank; chosen alike for all environments if omitted, one for"
-        " each core first, socket by socket",
+        "the CPUs of the ranks, by rank, equally many for each; chosen alike for all environments if omitted,"
+        " one for each core first, socket by socket",
         [0, 1],
+    )
+    cpus_per_task: int | None = key_or(
+        None,
+        COUNT,
+        "CPUs of each rank; if omitted, the ranks of your own programs share all CPUs, and those of kernels"
+        " and applications have one each",
+        2,
     )
     pinning: Pinning = key_or(
         Pinning.RANK,
@@ -174,3 +181,8 @@ class Placement:
     @property
     def ranks(self) -> int:
         return self.all_instances * self.tasks
+
+    @property
+    def width(self) -> int | None:
+        """Number of CPUs of each rank, if the placement says it."""
+        return self.cpus_per_task or len(self.cpus) // self.ranks or None

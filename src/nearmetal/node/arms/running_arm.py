@@ -142,8 +142,12 @@ def arm_around(trial: Trial, arms: Iterable[RunningArm]) -> RunningArm | None:
 
 def _holds(place: Placement, other: Placement) -> bool:
     """Return whether the virtual machine of one placement has the CPUs for the instances of another one."""
-    alike = (place.ranks, place.cpus, place.pinning) == (other.ranks, other.cpus, other.pinning)
+    alike = _cpus_of(place) == _cpus_of(other)
     return place.all_instances == 1 and (alike or place.name == other.name)
+
+
+def _cpus_of(place: Placement) -> tuple[object, ...]:
+    return place.ranks, place.cpus, place.cpus_per_task, place.pinning
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from ...environments import (
 from ...environments.registry import backends_with
 from ...environments.storage import Volume
 from ...errors import TrialFailedError, UnavailableError
+from ...host import cgroups
 from ...host.namespaces import same_namespace
 from ...host.runtime import scratch_directory
 from ...model.environments.guest import GuestSettings
@@ -72,6 +73,7 @@ def started_instances(
         for instance in group.instances:
             _verify_shared(arm, instance)
             _verify_enclosed(arm, instance)
+            _verify_limits(arm, instance)
             if arm.environment.movable and isinstance(backend, EnablesMoves):
                 backend.enable_moves(instance)
         if group.has_first_process:
@@ -126,6 +128,23 @@ def _verify_enclosed(arm: Arm, instance: Instance) -> None:
             )
 
 
+def _verify_limits(arm: Arm, instance: Instance) -> None:
+    """Check that the limits of the control groups in which nearmetal was started hold for an instance.
+
+    Raises UnavailableError if one does not: the instance would have more than the others.
+    """
+    if arm.environment.inside is not None or arm.placement.node.remote:
+        return  # the limits of its virtual machine or of its node hold
+    alone = arm.placement.all_instances == 1
+    escaped = cgroups.escaped_limits(instance.pid, instance.cgroups, alone=alone)
+    if escaped.exist:
+        raise UnavailableError(
+            f"environment {arm.environment.name}: nearmetal is limited to {escaped.words}, and the control "
+            f"groups that {arm.environment.backend} makes are outside of that limit",
+            remedy="start nearmetal where no such limit holds, or leave the environment out",
+        )
+
+
 def _starts(trial: Trial, around: Surroundings, requests: Sequence[InstanceRequest]) -> list[Start]:
     if around.guest is None:
         return [partial(trial.start, request, number) for number, request in enumerate(requests)]
@@ -166,6 +185,7 @@ def guest_around(trial: Trial, surroundings: Surroundings) -> Iterator[Surroundi
         base=node.bases[name],
     )
     with trial.start(request) as guest:
+        _verify_limits(replace(arm, environment=environment), guest)
         yield Surroundings(guest=guest)
 
 

@@ -27,11 +27,12 @@ def require_cpus(arms: Iterable[Arm], machine: Machine) -> None:
             continue  # checked when its nodes are opened
         wanted = set(arm.placement.cpus)
         shared = arm.placement.oversubscribe
-        if not wanted <= set(machine.cpus) or (arm.placement.ranks > len(machine.cpus) and not shared):
+        needed = arm.placement.ranks * (arm.placement.width or 1)
+        if not wanted <= set(machine.cpus) or (needed > len(machine.cpus) and not shared):
             needs, has = (f" {sorted(c)}" if wanted else "" for c in (wanted, machine.cpus))
             raise UsageError(
-                f"placement {arm.placement.name} needs {arm.placement.ranks} CPUs{needs}; "
-                f"this machine has {len(machine.cpus)}{has}",
+                f"placement {arm.placement.name} needs {needed} CPUs{needs}; "
+                f"{len(machine.cpus)} of this machine may be used{has}",
                 remedy="use fewer ranks: MPI ranks that share a CPU wait for each other by spinning; "
                 f"{_SHARE}",
             )

@@ -15,7 +15,6 @@ from string import Template
 from typing import Self
 
 from ... import __version__
-from ...host.facts.provenance import cpu_summary
 from ...model.record import JsonValue
 from ...model.result import Analysis
 from ...model.study import Study
@@ -27,7 +26,7 @@ from ..charts.engine import drawing_thread
 from ..charts.steps import steps_charts
 from ..record_index import RecordIndex
 from ..sheet import Block, Leaf, Words, html_of
-from ..tables.answer import absent_environments
+from ..tables.answer import absent_environments, machine_line
 from ..tables.cells import question_text, side
 from ..tables.events.clients import clients_grids
 from ..tables.events.sentences import event_sentences
@@ -169,7 +168,7 @@ def _page(study: Study, analysis: Analysis, context: Context, drawings: Drawings
         head=first.head(
             study,
             analysis,
-            machine=cpu_summary(context.provenance),
+            machine=machine_line(context.provenance),
             when=context.when,
             absent=absent_environments(context.provenance),
         ),

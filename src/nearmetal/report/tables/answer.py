@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ...host.facts.provenance import cpu_summary
 from ...model.record import JsonValue, section
 from ...model.result import USAGE, Analysis, Cell, Verdict, deciding_cells, theta_of
 from ...model.study import Study
@@ -361,6 +362,23 @@ def _label_of(label: str, cells: Sequence[Cell], verdict: Verdict) -> str:
 def _largest(cells: Sequence[Cell], verdict: Verdict) -> Cell:
     """Return the cell with the largest effect among those with the verdict."""
     return max((c for c in cells if c.verdict is verdict), key=lambda c: abs(theta_of(c.overhead)))
+
+
+def machine_line(provenance: Mapping[str, JsonValue]) -> str:
+    """Return the machine, and what each environment had of it: 'AMD EPYC, 2 cores, 24 GiB · 2 CPUs for each
+    environment, limited to 0.5 CPUs'."""
+    words: dict[str, str] = {}
+    for arm in (cpus := section(provenance, "cpus")):
+        counts = sorted({n for n in section(cpus, arm).values() if isinstance(n, int)})
+        if counts:
+            words[one_line(arm)] = " or ".join(plural(n, "CPU") for n in counts)
+    each = list(dict.fromkeys(words.values()))
+    parts = [f"{text} for each environment" for text in each]
+    if len(each) > 1:
+        parts = [f"{arm} {text}" for arm, text in words.items()]
+    if limits := section(provenance, "caller_limits").get("words"):
+        parts.append(f"limited to {one_line(str(limits))}")
+    return " · ".join(part for part in (cpu_summary(provenance), ", ".join(parts)) if part)
 
 
 def absent_environments(provenance: Mapping[str, JsonValue]) -> dict[str, str]:

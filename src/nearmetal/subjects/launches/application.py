@@ -85,6 +85,7 @@ def _run(
             name=workload.name,
             argv=argv,
             mpi=invocation.mpi,
+            cpus=metered.running.trial.cpus_of(),
             env=invocation.env,
             directory=place.directory,
             time_limit=workload.time_limit,

@@ -21,7 +21,7 @@ def run_command(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ..
         return run_copies(metered, workload)
     trial = metered.running.trial
     with own_directory(trial, workload) as directory:
-        ran = run_program(metered, launched_program(workload, trial.arm.placement.ranks, directory))
+        ran = run_program(metered, launched_program(workload, trial, directory))
         record_disk_writes(trial, workload.name, ran.reports)
         return parse(
             workload,

@@ -74,7 +74,7 @@ def run_copies(metered: MeteredArm, workload: CommandWorkload) -> tuple[Row, ...
     require_nothing_left(trial, workload.name, reports)
     metered.inside.run(workload.name, reports)
     record_disk_writes(trial, workload.name, reports)
-    walls = record_places(arm, workload.name, reports)
+    walls = record_places(arm, workload.name, reports, trial.cpus_of(workload))
     return rows_of_copies(workload, outputs, reports, walls)
 
 
@@ -197,7 +197,7 @@ def _copy(
     place = arm.placement
     own = rank_argv(
         arm.software.tools,
-        arm.trial.cpus,
+        trial.cpus_of(workload),
         workload.argv_on(place.ranks),
         report=Report(directory=trial.directory, events=metered.events, exit_codes=workload.exit_codes),
         rank=rank,
@@ -255,7 +255,7 @@ def _outputs(trial: Trial, workload: CommandWorkload, rank: int, directory: Path
 def _failure(
     arm: RunningArm, workload: CommandWorkload, copy: Process, output: CopyOutput, directory: Path | None
 ) -> TrialFailedError:
-    program = launched_program(workload, arm.placement.ranks, directory)
+    program = launched_program(workload, arm.trial, directory)
     done = Completed(
         argv=program.argv,
         returncode=copy.poll() or 1,

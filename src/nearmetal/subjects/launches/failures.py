@@ -67,6 +67,7 @@ def failure(arm: RunningArm, program: LaunchedProgram, done: Completed) -> Trial
         virtual=node.backends[environment.backend].capabilities.virtual or environment.inside is not None,
         works_by_hand=name in node.works_by_hand,
         head=_head(node.machine.host.which(program.argv[0])),
+        job_memory=cgroups.caller_limits().memory,
     )
     where = place_of_logs(arm.trial)
     error = find_error_line(done.stderr)

@@ -16,6 +16,7 @@ from ...model.study import CommandWorkload
 from ...model.workloads.profile import RankProfile
 from ...node.arms.running_arm import RunningArm
 from ...node.guests import into_guests, out_of_guests
+from ...node.trial import Trial
 from ...workloads.protocol import RankReport
 from .failures import end_younger, failure, require_nothing_left, write_logs
 from .mpi_job import ProgramLaunch, mpi_launch
@@ -35,6 +36,7 @@ class LaunchedProgram:
     argv: command line, without a shell.
     mpi: True for one rank for each task; False for one process on all CPUs of the first instance, since it
         may have threads.
+    cpus: CPUs of each rank, as the rank sees them.
     directory: working directory, at the same path in every instance; None if it does not matter.
     exit_codes: exit statuses of a successful run.
     time_limit: time limit in seconds.
@@ -43,19 +45,20 @@ class LaunchedProgram:
     name: str
     argv: tuple[str, ...]
     mpi: bool
+    cpus: Sequence[Sequence[int]]
     time_limit: float
     env: Mapping[str, str] = field(default_factory=dict)
     directory: Path | None = None
     exit_codes: tuple[int, ...] = (0,)
 
 
-def launched_program(workload: CommandWorkload, ranks: int, directory: Path | None) -> LaunchedProgram:
-    """Return a user's own program as it is launched on a number of ranks, in a directory of its own if it has
-    one."""
+def launched_program(workload: CommandWorkload, trial: Trial, directory: Path | None) -> LaunchedProgram:
+    """Return a user's own program as it is launched in a trial, in a directory of its own if it has one."""
     return LaunchedProgram(
         name=workload.name,
-        argv=workload.argv_on(ranks),
+        argv=workload.argv_on(trial.arm.placement.ranks),
         mpi=workload.mpi and not workload.per_task,
+        cpus=trial.cpus_of(workload),
         env=workload.env,
         directory=directory,
         exit_codes=workload.exit_codes,
@@ -130,7 +133,7 @@ def run_program(metered: MeteredArm, program: LaunchedProgram) -> ProgramOutput:
     metered.inside.run(program.name, reports)
     profiles: tuple[RankProfile, ...] = ()
     if program.mpi:
-        record_places(arm, program.name, reports)
+        record_places(arm, program.name, reports, program.cpus)
         if launch.profiles is not None:
             profiles = tuple(p.whole() for p in read_profiles(launch.profiles, len(reports)))
             trial.found.profile[program.name] = profiles
@@ -139,15 +142,18 @@ def run_program(metered: MeteredArm, program: LaunchedProgram) -> ProgramOutput:
     return ProgramOutput(stdout=done.stdout, stderr=done.stderr, reports=tuple(reports), profiles=profiles)
 
 
-def record_places(arm: RunningArm, name: str, reports: Sequence[RankReport]) -> list[float]:
+def record_places(
+    arm: RunningArm, name: str, reports: Sequence[RankReport], cpus: Sequence[Sequence[int]]
+) -> list[float]:
     """Record and check on which CPUs the ranks of a program ran. Return for each instance the seconds until
     its last rank ended.
 
+    cpus: required CPUs of each rank.
     Raises TrialFailedError if a rank was not where the study places it.
     """
     found = arm.trial.found
     found.places = tuple(r.place for r in reports)
-    verify_places(found.places, arm.placement, arm.trial.cpus, arm.hostnames)
+    verify_places(found.places, arm.placement, cpus, arm.hostnames)
     walls = instance_walls(reports, arm.placement.tasks)
     found.phases |= {f"{name}.instance.{i}": wall for i, wall in enumerate(walls)}
     return walls
@@ -177,6 +183,7 @@ def _launch(metered: MeteredArm, program: LaunchedProgram) -> ProgramLaunch:
         launch = mpi_launch(
             metered,
             program.argv,
+            cpus=program.cpus,
             measured=True,
             forward=tuple(program.env),
             directory=program.directory,
@@ -184,7 +191,7 @@ def _launch(metered: MeteredArm, program: LaunchedProgram) -> ProgramLaunch:
         )
         metered.transport.launched = True
         return replace(launch, env={**program.env, **launch.env})
-    first = {cpu for cpus in arm.trial.cpus[: arm.placement.tasks] for cpu in cpus}
+    first = {cpu for cpus in program.cpus[: arm.placement.tasks] for cpu in cpus}
     rank = rank_argv(
         arm.software.tools,
         [sorted(first)],

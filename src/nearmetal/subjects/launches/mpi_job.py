@@ -43,6 +43,7 @@ def mpi_launch(
     metered: MeteredArm,
     program: Sequence[str],
     *,
+    cpus: Sequence[Sequence[int]],
     measured: bool,
     forward: Sequence[str] = (),
     directory: Path | None = None,
@@ -50,6 +51,7 @@ def mpi_launch(
 ) -> ProgramLaunch:
     """Return the launch of an MPI program over the instances of an arm, and record its transport.
 
+    cpus: CPUs of each rank, as the rank sees them.
     measured: whether nm-rank reports where each rank runs and which resources it used. The built-in kernels
         report this themselves.
     forward: names of the program's own environment variables, which mpirun passes to the ranks.
@@ -61,7 +63,7 @@ def mpi_launch(
     profiles = profile_directory(trial.directory) if node.study.design.profile else None
     rank = rank_argv(
         software.tools,
-        trial.cpus,
+        cpus,
         program,
         report=Report(directory=trial.directory, events=metered.events, exit_codes=exit_codes)
         if measured

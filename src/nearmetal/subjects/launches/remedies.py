@@ -40,6 +40,7 @@ class FailedRun:
     virtual: whether it ran in a virtual machine.
     works_by_hand: whether the same command was run by hand before, in the same directory, and succeeded.
     head: first bytes of the program on this machine; empty if it is not here.
+    job_memory: memory limit of the control groups in which nearmetal was started, in bytes; None without one.
     """
 
     argv: Sequence[str]
@@ -47,6 +48,7 @@ class FailedRun:
     directory: Path | None
     environment: Environment
     virtual: bool
+    job_memory: int | None
     works_by_hand: bool = False
     head: bytes = b""
 
@@ -185,6 +187,12 @@ def _memory_remedy(run: FailedRun) -> str:
         return f"it met limits: {{memory: {size}}}, most likely: raise it, or take a smaller input"
     if run.virtual:
         return "the guest ran out of memory, most likely: raise guest: {memory: ...}, or a smaller input"
+    if run.job_memory is not None:
+        size = show(run.job_memory, "B", binary=True)
+        return (
+            f"it met the memory limit of this job ({size}, set on its control group), most likely: a smaller "
+            "input, fewer ranks, or a job with more memory"
+        )
     return "this machine ran out of memory, most likely (dmesg says so): a smaller input, or fewer ranks"
 
 
