@@ -287,8 +287,7 @@ static void leave(void) {
 
 int rank_main(int count, char **arguments) {
     fail_program("nm-rank"); /* the executable may be nm-box */
-    int rank = rank_of_launcher();
-    fail_as(rank, leave);
+    int rank = -1;
     const char *cpus = NULL, *report = NULL, *library = NULL, *profile = NULL, *storage = NULL, *gate = NULL,
                *directory = NULL, *events = NULL, *accepted = "0";
     if (count == 2 && strcmp(arguments[1], "--offered") == 0) {
@@ -328,6 +327,12 @@ int rank_main(int count, char **arguments) {
              "[--directory DIR] [--exit-codes 0,3] [--events NAME,NAME] [--preload LIBRARY --profile DIR]"
              " -- PROGRAM ARG...");
     char **program = arguments + at + 1;
+    /* A program without MPI has its rank from nearmetal, which may itself be a rank of some launcher. */
+    const bool launched = rank < 0;
+    if (launched)
+        rank = rank_of_launcher();
+    fail_as(rank, launched ? leave : NULL);
+    const bool hydra = launched && hydra_is_here();
     if (storage) {
         char *path = entry_of(storage, rank);
         set_variable("NEARMETAL_STORAGE", path);
@@ -343,14 +348,15 @@ int rank_main(int count, char **arguments) {
         preload(library, profile);
     if (gate)
         wait_at_gate(gate);
-    hydra_end_stdin();
+    if (hydra)
+        hydra_end_stdin();
     if (report && events)
         counts_open(events);
-    if (report || hydra_is_here()) {
+    if (report || hydra) {
         struct rusage unused;
         int code = report ? status_of(run_reported(program, report, rank), accepted)
                           : reap(start(program), program[0], &unused);
-        if (code)
+        if (code && hydra)
             hydra_abort(code);
         return code;
     }

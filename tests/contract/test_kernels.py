@@ -442,6 +442,14 @@ def test_nm_rank_knows_its_rank_from_each_launcher(tools: Path, tmp_path: Path, 
     assert report_of(tmp_path, 3).place.rank == 3
 
 
+def test_nm_rank_with_a_given_rank_leaves_the_launcher_around_alone(tools: Path, tmp_path: Path) -> None:
+    argv = [str(tools / "nm-rank"), "--rank", "0", "--report", str(tmp_path), "--", "env"]
+    around = {"SLURM_PROCID": "x", "MPI_LOCALRANKID": "0", "PMI_FD": "1"}
+    done = LocalHost().run(argv, timeout=PATIENCE, env=around)
+    assert done.ok and report_of(tmp_path, 0).place.rank == 0
+    assert all(f"{name}={value}" in done.stdout.splitlines() for name, value in around.items())
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [

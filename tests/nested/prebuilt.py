@@ -31,7 +31,7 @@ class ForOther(LocalHost):
         argv: Sequence[str],
         *,
         timeout: float,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
         stdin: str | None = None,
         pass_fds: Sequence[int] = (),

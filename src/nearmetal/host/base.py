@@ -117,7 +117,7 @@ class Host(Protocol):
         argv: Sequence[str],
         *,
         timeout: float,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
         stdin: str | None = None,
         pass_fds: Sequence[int] = (),
@@ -130,7 +130,7 @@ class Host(Protocol):
         After `timeout` seconds its whole process group is killed; the result then has returncode 124 and the
         output up to that time. The returncode is 127 if the program is not found.
 
-        env: variables to add to the tool's own environment.
+        env: variables to add to the tool's own environment; None for one to remove.
         each_second: called about once a second while the command runs.
         before_kill: called before the command is killed, because of its time limit or of an exception such as
             that of Ctrl-C. A host that is another machine does not call it.
@@ -143,7 +143,7 @@ class Host(Protocol):
         *,
         stdout: Path,
         stderr: Path,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
         stdin: int | None = None,
         pass_fds: Sequence[int] = (),

@@ -22,6 +22,13 @@ _READ = 1 << 16
 _LAST_WORDS = 1.0
 
 
+def _environment(changes: Mapping[str, str | None] | None) -> dict[str, str] | None:
+    """Return the whole environment of a command; None if nothing is changed."""
+    if not changes:
+        return None
+    return {name: value for name, value in {**os.environ, **changes}.items() if value is not None}
+
+
 class LocalProcess:
     """A child process in a session of its own, so that one signal reaches all descendants that stay in its
     process group.
@@ -63,7 +70,7 @@ class LocalHost:
         argv: Sequence[str],
         *,
         timeout: float,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
         stdin: str | None = None,
         pass_fds: Sequence[int] = (),
@@ -86,7 +93,7 @@ class LocalHost:
             try:
                 child = subprocess.Popen(
                     list(argv),
-                    env={**os.environ, **env} if env else None,
+                    env=_environment(env),
                     cwd=cwd,
                     stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
                     stdout=out_end,
@@ -133,7 +140,7 @@ class LocalHost:
         *,
         stdout: Path,
         stderr: Path,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
         stdin: int | None = None,
         pass_fds: Sequence[int] = (),
@@ -153,7 +160,7 @@ class LocalHost:
                 drains.append(Drain(out, file, most))
             child = subprocess.Popen(
                 list(argv),
-                env={**os.environ, **env} if env else None,
+                env=_environment(env),
                 cwd=cwd,
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=ends[0],

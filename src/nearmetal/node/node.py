@@ -4,6 +4,7 @@ leftovers are found."""
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from ..host.counters.files import CounterFiles, node_paths
 from ..host.counters.network_meter import NetworkMeter, open_descriptors
 from ..host.outside import outside_directory
 from ..host.runtime import memory_scratch_directory
+from ..launchers import withheld
 from ..lifecycle import RESTS, PastMove
 from ..model.environments.image import HOST
 from ..model.plan import nodes_of_block
@@ -38,6 +40,7 @@ from .real_nodes import NodeSet, real_nodes
 from .software import Software, all_software, launcher
 from .ssh import SshKeys, make_keys
 from .survey.attachments import wanted_by
+from .survey.programs import runs_mpi
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +192,8 @@ def open_node(
         inner_network(arm, label)  # built with its guest: an impossible one is found before anything starts
     with ExitStack() as stack:
         sweep(progress)
+        if any(runs_mpi(w, study) for w in study.workloads) and (names := withheld(os.environ)):
+            progress.note(f"mpirun and its ranks do not get {', '.join(names)}: env: gives a program its own")
         scratch = stack.enter_context(memory_scratch_directory(label))
         work = None
         if any(w.own_directory for w in study.workloads):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -10,6 +11,7 @@ from ..errors import RunError
 from ..host.facts.boot_records import boot_records
 from ..host.facts.nodes import differences, node_facts
 from ..host.facts.provenance import provenance
+from ..launchers import withheld
 from ..meters.inside import counted_everywhere, inside_record, offered_events
 from ..model.record import JsonValue
 from ..model.study import Study
@@ -77,6 +79,7 @@ def _mpi(machine: Machine, study: Study) -> dict[str, JsonValue]:
         "mpirun": machine.mpi.mpirun,
         "reach": design.reach.value,
         "single_copy": design.single_copy.value,
+        "withheld": list(withheld(os.environ)),
     }
 
 

@@ -183,12 +183,14 @@ def _launch(metered: MeteredArm, program: LaunchedProgram) -> ProgramLaunch:
             exit_codes=program.exit_codes,
         )
         metered.transport.launched = True
-        return replace(launch, env={**program.env, **launch.env})
+        own = {name: value for name, value in program.env.items() if launch.env.get(name) is None}
+        return replace(launch, env={**launch.env, **own})
     first = {cpu for cpus in arm.trial.cpus[: arm.placement.tasks] for cpu in cpus}
     rank = rank_argv(
         arm.software.tools,
         [sorted(first)],
         program.argv,
+        rank=0,  # the caller may be a rank itself
         report=Report(directory=arm.trial.directory, events=metered.events, exit_codes=program.exit_codes),
         storage=[v.path for v in arm.volumes[:1]],
         directory=program.directory,

@@ -21,12 +21,12 @@ class ProgramLaunch:
     """The launch of a program over the instances of an arm.
 
     argv: command line to run on the machine.
-    env: environment variables of that command.
+    env: environment variables of that command; None for one that is removed.
     profiles: directory into which the ranks write their profiles; None if the study does not request any.
     """
 
     argv: Sequence[str]
-    env: Mapping[str, str]
+    env: Mapping[str, str | None]
     profiles: Path | None = None
 
 
