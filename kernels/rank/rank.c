@@ -162,6 +162,12 @@ static void set_variable(const char *name, const char *value) {
         fail("%s cannot be set: %s", name, strerror(errno));
 }
 
+/* text: NAME=VALUE; it stays in use. */
+static void take_variable(char *text) {
+    if (!strchr(text, '=') || putenv(text))
+        fail("--variable: NAME=VALUE was expected, not '%s'", text);
+}
+
 /* Preload the profiling library into the program, before all other preloaded libraries. NEARMETAL_STARTED is
    the start by the clock that the library reads too, so that it can tell how long the program took to load
    it. */
@@ -313,6 +319,8 @@ int rank_main(int count, char **arguments) {
             directory = arguments[at + 1];
         else if (strcmp(arguments[at], "--exit-codes") == 0)
             accepted = arguments[at + 1];
+        else if (strcmp(arguments[at], "--variable") == 0)
+            take_variable(arguments[at + 1]);
         else if (strcmp(arguments[at], "--preload") == 0)
             library = arguments[at + 1];
         else if (strcmp(arguments[at], "--profile") == 0)
@@ -324,7 +332,8 @@ int rank_main(int count, char **arguments) {
     }
     if (at + 1 >= count || strcmp(arguments[at], "--") != 0 || !library != !profile)
         fail("usage: nm-rank [--cpus 0,1] [--report DIR] [--storage DIR,DIR] [--rank N] [--gate DIR] "
-             "[--directory DIR] [--exit-codes 0,3] [--events NAME,NAME] [--preload LIBRARY --profile DIR]"
+             "[--directory DIR] [--variable NAME=VALUE]... [--exit-codes 0,3] [--events NAME,NAME] "
+             "[--preload LIBRARY --profile DIR]"
              " -- PROGRAM ARG...");
     char **program = arguments + at + 1;
     /* A program without MPI has its rank from nearmetal, which may itself be a rank of some launcher. */
@@ -342,6 +351,8 @@ int rank_main(int count, char **arguments) {
     fill_in_ids(program);
     if (directory && chdir(directory))
         fail("--directory: %s: %s", directory, strerror(errno));
+    if (directory)
+        set_variable("PWD", directory);
     if (cpus)
         pin(cpus, rank);
     if (profile)

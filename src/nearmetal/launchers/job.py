@@ -48,6 +48,12 @@ def everywhere(scratch: str) -> dict[str, str]:
     }
 
 
+def fixed_names(environment: Iterable[str]) -> list[str]:
+    """Return which of these variables an MPI launch sets or removes itself, in every environment alike."""
+    names = list(environment)
+    return [*withheld(names), *(name for name in names if name in everywhere(""))]
+
+
 @dataclass(frozen=True, kw_only=True)
 class HostSlots:
     """A host of an MPI job.

@@ -171,6 +171,26 @@ def check_network(metered: MeteredArm) -> None:
         metered.transport.look(connected=False)
 
 
+def image_variables(arm: RunningArm, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that the image of an arm states (ENV). They override those of the caller, but not
+    those of the study.
+
+    own: those of the study.
+    """
+    return {name: value for name, value in arm.software.config.env.items() if name not in own}
+
+
+def image_directory(arm: RunningArm, argv: Sequence[str]) -> str | None:
+    """Return the directory that the image of an arm states (WORKDIR), for a program without a directory of
+    its own.
+
+    None if there is none, or if a word of the command is a file of the caller's directory: the program then
+    runs there, as with any image.
+    """
+    stated = arm.software.config.directory
+    return None if not stated or any(word and Path(word).exists() for word in argv) else stated
+
+
 def _launch(metered: MeteredArm, program: LaunchedProgram) -> ProgramLaunch:
     arm = metered.running
     if program.mpi:
@@ -179,7 +199,7 @@ def _launch(metered: MeteredArm, program: LaunchedProgram) -> ProgramLaunch:
             program.argv,
             measured=True,
             forward=tuple(program.env),
-            directory=program.directory,
+            directory=program.directory or image_directory(arm, program.argv),
             exit_codes=program.exit_codes,
         )
         metered.transport.launched = True
@@ -193,6 +213,7 @@ def _launch(metered: MeteredArm, program: LaunchedProgram) -> ProgramLaunch:
         rank=0,  # the caller may be a rank itself
         report=Report(directory=arm.trial.directory, events=metered.events, exit_codes=program.exit_codes),
         storage=[v.path for v in arm.volumes[:1]],
-        directory=program.directory,
+        directory=program.directory or image_directory(arm, program.argv),
+        variables=image_variables(arm, program.env),
     )
     return ProgramLaunch(argv=arm.instances[0].command(rank), env=program.env)
