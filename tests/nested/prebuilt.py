@@ -33,7 +33,7 @@ class ForOther(LocalHost):
         timeout: float,
         env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
-        stdin: str | None = None,
+        stdin: str | int | None = None,
         pass_fds: Sequence[int] = (),
         each_second: Callable[[], None] | None = None,
         before_kill: Callable[[], None] | None = None,

@@ -15,6 +15,7 @@ from ..environments.holder import user_namespace_holder
 from ..environments.leftovers import clean_up
 from ..environments.storage import DISKS, SHARED, mounted_once
 from ..host import LocalHost, MissingValue, cgroups
+from ..host.caller import NO_INPUT, Caller, StandardInput, caller
 from ..host.counters.energy import EnergyMeter, energy_domains
 from ..host.counters.files import CounterFiles, node_paths
 from ..host.counters.network_meter import NetworkMeter, open_descriptors
@@ -67,6 +68,7 @@ class Node:
     bases: what virtual machines boot from, by environment.
     energy: meter of the energy; None if it cannot be read.
     real: the machines on which the instances run, if the study names any.
+    caller: what programs inherit from the caller of nearmetal.
     instances: the instances that run at present.
     past_moves: the moves whose method was chosen (`method: auto`) since the node was opened, by arm and
         workload; see Trial.past_moves().
@@ -95,6 +97,7 @@ class Node:
     bases: Mapping[str, GuestBase]
     energy: EnergyMeter | None
     real: NodeSet
+    caller: Caller
     instances: Instances = field(default_factory=Instances)
     past_moves: dict[tuple[str, str], list[PastMove]] = field(default_factory=dict)
     probe_rests: list[float] = field(default_factory=lambda: list(RESTS))
@@ -176,6 +179,7 @@ def open_node(
     progress: Progress,
     *,
     force: bool = False,
+    given: StandardInput = NO_INPUT,
 ) -> Iterator[Node]:
     """Open a machine for a run: make the scratch directory, build the networks, and so on. Everything is
     undone on exit.
@@ -183,6 +187,7 @@ def open_node(
     The caller must hold the lock of the machine.
 
     force: use the machines of a placement even if another run measures there.
+    given: standard input of the user's programs.
 
     Raises UsageError if a network is impossible, UnavailableError if something is missing on the machine, and
     RunError if something cannot be built or started.
@@ -283,4 +288,5 @@ def open_node(
             launchers=launchers,
             energy=None if isinstance(energy, MissingValue) else EnergyMeter(energy),
             real=real,
+            caller=caller(given),
         )

@@ -56,6 +56,7 @@ def describe(node: Node, rehearsed: Rehearsed, not_here: Mapping[str, str]) -> d
         "guests": {name: base_record(b) for name, b in node.bases.items()},
         "inside": inside_record(study.design, counted_everywhere(events, rehearsed.records), offered),
         "mpi": _mpi(machine, study),
+        "standard_input": node.caller.input.what,
         "run": node.label,
         "rehearsal_seconds": rehearsed.seconds,
     }

@@ -205,14 +205,17 @@ def _copy(
         storage=storage_of_ranks(arm.volumes, place.tasks),
         directory=directory or image_directory(arm, workload.argv),
         variables=image_variables(arm, workload.env),
+        caller=arm.node.caller.state,
     )
     argv = arm.instances[rank // place.tasks].command(own)
     stdout, stderr = _files(trial, workload, rank)
     for file in (stdout, stderr):
         file.unlink(missing_ok=True)
-    process = arm.node.machine.host.start(
-        argv, stdout=stdout, stderr=stderr, env=dict(workload.env), cwd=Path.cwd(), most=KEPT
-    )
+    env = {**arm.node.caller.variables, **workload.env}
+    with arm.node.caller.input.opened() as given:
+        process = arm.node.machine.host.start(
+            argv, stdout=stdout, stderr=stderr, env=env, cwd=Path.cwd(), stdin=given, most=KEPT
+        )
     try:
         yield process
     finally:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ...errors import TrialFailedError
+from ...host.caller import NO_INPUT
 from ...launchers import verify_places
 from ...meters.groups import MeteredArm
 from ...model.study import CommandWorkload
@@ -38,6 +39,7 @@ class LaunchedProgram:
     directory: working directory, at the same path in every instance; None if it does not matter.
     exit_codes: exit statuses of a successful run.
     time_limit: time limit in seconds.
+    reads: whether it gets the standard input of the caller, or an empty one.
     """
 
     name: str
@@ -47,6 +49,7 @@ class LaunchedProgram:
     env: Mapping[str, str] = field(default_factory=dict)
     directory: Path | None = None
     exit_codes: tuple[int, ...] = (0,)
+    reads: bool = False
 
 
 def launched_program(workload: CommandWorkload, ranks: int, directory: Path | None) -> LaunchedProgram:
@@ -60,6 +63,7 @@ def launched_program(workload: CommandWorkload, ranks: int, directory: Path | No
         directory=directory,
         exit_codes=workload.exit_codes,
         time_limit=workload.time_limit,
+        reads=True,
     )
 
 
@@ -110,15 +114,17 @@ def run_program(metered: MeteredArm, program: LaunchedProgram) -> ProgramOutput:
     forget_reports(trial.directory, arm.placement.ranks)
     own = () if program.directory is None else (program.directory,)
     into_guests(arm.machines, trial.directory, own)
-    done = arm.node.machine.host.run(
-        launch.argv,
-        timeout=program.time_limit,
-        env=launch.env,
-        # The connections vanish when the program ends. For a run shorter than a second, only the counters
-        # remain.
-        each_second=partial(check_network, metered),
-        most=KEPT,
-    )
+    with (arm.node.caller.input if program.reads else NO_INPUT).opened() as given:
+        done = arm.node.machine.host.run(
+            launch.argv,
+            timeout=program.time_limit,
+            env=launch.env,
+            stdin=given,
+            # The connections vanish when the program ends. For a run shorter than a second, only the counters
+            # remain.
+            each_second=partial(check_network, metered),
+            most=KEPT,
+        )
     write_logs(trial, program.name, done.stdout, done.stderr)
     if done.returncode != os.EX_OK:
         end_younger(arm, begin)
@@ -204,7 +210,7 @@ def _launch(metered: MeteredArm, program: LaunchedProgram) -> ProgramLaunch:
         )
         metered.transport.launched = True
         own = {name: value for name, value in program.env.items() if launch.env.get(name) is None}
-        return replace(launch, env={**launch.env, **own})
+        return replace(launch, env={**arm.node.caller.variables, **launch.env, **own})
     first = {cpu for cpus in arm.trial.cpus[: arm.placement.tasks] for cpu in cpus}
     rank = rank_argv(
         arm.software.tools,
@@ -215,5 +221,7 @@ def _launch(metered: MeteredArm, program: LaunchedProgram) -> ProgramLaunch:
         storage=[v.path for v in arm.volumes[:1]],
         directory=program.directory or image_directory(arm, program.argv),
         variables=image_variables(arm, program.env),
+        caller=arm.node.caller.state,
     )
-    return ProgramLaunch(argv=arm.instances[0].command(rank), env=program.env)
+    env = {**arm.node.caller.variables, **program.env}
+    return ProgramLaunch(argv=arm.instances[0].command(rank), env=env)

@@ -71,6 +71,9 @@ def mpi_launch(
         directory=directory,
         profile=profiles,
         variables=variables,
+        caller=node.caller.state if measured else "",
+        # The daemons of mpirun start ranks in /.
+        here=node.caller.directory if measured and not _without_hub(arm) else "",
     )
     launch = software.mpi.launch(_job(arm, rank, forward))
     if variables:

@@ -39,6 +39,8 @@ def rank_argv(
     directory: str | Path | None = None,
     profile: Path | None = None,
     variables: Mapping[str, str] = MappingProxyType({}),
+    caller: str = "",
+    here: str = "",
 ) -> list[str]:
     """Return the command line that runs a program as a rank.
 
@@ -50,6 +52,8 @@ def rank_argv(
     directory: working directory of the program; None for that of nm-rank.
     profile: directory for a profile of its MPI calls. nm-rank preloads the profiling library into the program
         only, so that launchers and shells run without it in every arm.
+    here: working directory of the program if the instance has it and `directory` is None; '' for none.
+    caller: see host.caller.inherited_state(); '' for a program of nearmetal's own.
     variables: variables that the program gets, such as those of its image.
     """
     argv = [tools / "nm-rank", "--cpus", cpu_list(cpus)]
@@ -64,6 +68,10 @@ def rank_argv(
     if report is not None:
         argv += ["--report", str(report.directory), *event_argv(report.events)]
         argv += ["--exit-codes", ",".join(map(str, report.exit_codes))]
+    if here:
+        argv += ["--here", here]
+    if caller:
+        argv += ["--caller", caller]
     argv += variable_argv(variables)
     if profile is not None:
         argv += ["--preload", tools / PROFILE_LIBRARY, "--profile", str(profile)]
