@@ -75,8 +75,7 @@ void caller_set_signals(void) {
         return;
     sigemptyset(&blocked);
     for (int sign = 1; sign <= SIGNALS; sign++) {
-        if (caller.ignored >> (sign - 1) & 1)
-            signal(sign, SIG_IGN);
+        signal(sign, caller.ignored >> (sign - 1) & 1 ? SIG_IGN : SIG_DFL); /* an agent may ignore others */
         if (caller.blocked >> (sign - 1) & 1)
             sigaddset(&blocked, sign);
     }
