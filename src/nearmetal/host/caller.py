@@ -87,6 +87,14 @@ class StandardInput:
 NO_INPUT = StandardInput(path=os.devnull, offset=0, what="empty")
 
 
+def is_file(fd: int = 0) -> bool:
+    """Return whether standard input is a file."""
+    try:
+        return stat.S_ISREG(os.fstat(fd).st_mode)
+    except OSError:
+        return False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Caller:
     """What the programs of a run inherit.
