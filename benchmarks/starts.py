@@ -27,12 +27,13 @@ from pathlib import Path
 
 from benchmarks.paired import difference, interleaved, interval, ratio, shown
 
-from nearmetal.environments import InstanceRequest, Tools, Unavailable
+from nearmetal.environments import Bind, InstanceRequest, Tools, Unavailable
 from nearmetal.environments.containers import apptainer, bubblewrap, charliecloud, docker, lxc, nspawn, podman
 from nearmetal.environments.containers.docker_daemon import remove
 from nearmetal.environments.containers.docker_image import look_at, overlays, skeleton_image
 from nearmetal.environments.containers.oci import Groups, OciBackend, bundle
-from nearmetal.environments.containers.wrapped import Wrapped, all_binds
+from nearmetal.environments.containers.wrapped import Wrapped
+from nearmetal.environments.instance import all_binds
 from nearmetal.environments.program import FirstReport, end_payload, first_report, read_pid, running
 from nearmetal.environments.registry import get_backend
 from nearmetal.host import LocalHost, cgroups
@@ -81,7 +82,7 @@ class Ground:
     tools: Tools
     request: InstanceRequest
     report: FirstReport
-    binds: Mapping[Path, bool]
+    binds: Sequence[Bind]
     stack: ExitStack
 
     @property
@@ -116,7 +117,7 @@ def by_hand(ground: Ground, detached: Path | None = None) -> list[str]:
     detached: directory of version 2 control groups to unmount, for a program that refuses them; None to keep
     it.
     """
-    binds = [str(path) for path in ground.binds]
+    binds = [str(bind.target) for bind in ground.binds]
     assert len(binds) == 2, binds
     words = [str(ground.overlay), *binds, str(detached or "")]
     return ["unshare", "--mount", "sh", "-c", BY_HAND, "sh", *words]
@@ -237,7 +238,7 @@ def plain(tools: Tools, name: str, scratch: Path) -> Iterator[tuple[float, Seque
         request = requested(name, scratch)
         stack.callback(lambda: cgroups.remove(cgroups.of_every_hierarchy(request.label)))
         report = stack.enter_context(first_report(tools, request))
-        binds = {**all_binds(tools, request), report.directory: True}
+        binds = all_binds(tools, request, report.directory)
         ground = Ground(tools=tools, request=request, report=report, binds=binds, stack=stack)
         one = command_line(name, ground)
         run = stack.enter_context(running(HOST, request, report, one.argv, env=one.env, pid_of=one.find_pid))

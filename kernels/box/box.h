@@ -51,6 +51,22 @@ int join_cgroups(const struct list *directories);
 /* Like fork(), but the child is created in the version 2 cgroup, unless `unified` is -1. */
 pid_t fork_into(int unified);
 
+/* Directories that are mounted in an instance: from sources[i], at targets[i] inside. A target that lies
+ * inside another one comes after it. */
+struct binds {
+    struct list sources, targets;
+    bool read_only[LIST_MAX];
+};
+/* Add a directory that is mounted at the same path inside. */
+void add_bind(struct binds *binds, const char *path, bool read_only, const char *option);
+/* Change the target of the bind that was added last. */
+void place_bind(struct binds *binds, const char *target);
+/* Copy the mount trees of all sources. trees: receives a descriptor of each. */
+void copy_trees(const struct binds *binds, int *trees);
+/* Show each source at its target, which must exist, in a new mount namespace of this process; nothing if
+ * there are no binds. */
+void bind_here(const struct binds *binds);
+
 /* The plan of a root. tree: lower directory of the overlay; scratch: where a tmpfs for everything else is
  * mounted; layer: directory of the upper layer, which then outlives the instance, or NULL for an upper layer
  * in the tmpfs; own_pids: whether a new /proc is mounted instead of the machine's. */
@@ -58,8 +74,7 @@ struct root {
     const char *tree;
     const char *layer;
     const char *scratch;
-    const struct list *binds;
-    const struct list *read_only;
+    const struct binds *binds;
     bool rootless;
     bool own_network;
     bool own_pids;
@@ -68,8 +83,8 @@ struct root {
 void make_read_only(const char *path);
 /* Create a directory unless it exists, and set its mode independently of the umask. */
 void directory(const char *path, mode_t mode);
-/* Create root/a/b/c for the path /a/b/c. */
-void make_parents(const char *path);
+/* Create top/a/b/c for the path /a/b/c. */
+void make_parents(const char *top, const char *path);
 /* Mount only the overlay, at scratch/root. The working directory is scratch afterwards. */
 void lay_root(const struct root *plan);
 /* Mount the overlay with new /proc, /sys, /dev/shm and /tmp, and make it the root of this process. */
@@ -127,6 +142,7 @@ struct entry {
     const char *init; /* name of the socket of the first process, which then starts the command; or NULL */
     const char *directory;
     struct list cgroups;
+    struct binds binds; /* see bind_here() */
 };
 _Noreturn void enter(const struct entry *entry, char *const argv[]);
 /* Let the first process of an instance run argv, and end like the command or, if detached, as soon as the

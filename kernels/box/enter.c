@@ -155,6 +155,7 @@ void enter(const struct entry *entry, char *const argv[]) {
         ask_init(entry, entry->directory != NULL ? entry->directory : before, argv);
     if (entry->pid != 0)
         join_namespaces(entry);
+    bind_here(&entry->binds);
     if ((entry->pid == 0 || entry->only != NULL) && unified < 0 && !entry->signal_grandchildren)
         become(entry, before, argv);
     /* Only new processes are in a joined PID namespace, so the command is a child. */
@@ -189,6 +190,8 @@ int enter_main(int argc, char **argv) {
                                             {"copy", no_argument, NULL, 'M'},
                                             {"by-init", required_argument, NULL, 'I'},
                                             {"detached", no_argument, NULL, 'T'},
+                                            {"bind", required_argument, NULL, 'b'},
+                                            {"at", required_argument, NULL, 'A'},
                                             {NULL, 0, NULL, 0}};
     struct entry entry = {.pid = -1};
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
@@ -222,6 +225,12 @@ int enter_main(int argc, char **argv) {
             break;
         case 'T':
             entry.detached = true;
+            break;
+        case 'b':
+            add_bind(&entry.binds, optarg, false, "--bind");
+            break;
+        case 'A':
+            place_bind(&entry.binds, optarg);
             break;
         case 'o':
             if (strstr(optarg, "pid") != NULL)

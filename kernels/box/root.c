@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <linux/mount.h>
 #include <linux/openat2.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,10 +83,10 @@ static int open_inside(int root, const char *path) {
     return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
 }
 
-/* Create the directory /a/b/c inside ./root, and return a descriptor of it. */
-static int make_inside(const char *path) {
+/* Create the directory /a/b/c inside a directory, and return a descriptor of it. */
+static int make_inside(const char *top, const char *path) {
     struct path part = join(path, "");
-    int root = open("root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int root = open(top, O_PATH | O_DIRECTORY | O_CLOEXEC);
     int at = root < 0 ? -1 : open_inside(root, "/");
     for (char *end = part.text; at >= 0 && *end != '\0';) {
         char *name = end + strspn(end, "/");
@@ -107,17 +108,29 @@ static int make_inside(const char *path) {
     return at;
 }
 
-void make_parents(const char *path) {
-    if (close(make_inside(path)) != 0)
+void make_parents(const char *top, const char *path) {
+    if (close(make_inside(top, path)) != 0)
         die("close", path);
+}
+
+void add_bind(struct binds *binds, const char *path, bool read_only, const char *option) {
+    append(&binds->sources, path, option);
+    append(&binds->targets, path, option);
+    binds->read_only[binds->sources.count - 1] = read_only;
+}
+
+void place_bind(struct binds *binds, const char *target) {
+    if (binds->targets.count == 0)
+        refuse("--at follows a bind", target);
+    binds->targets.items[binds->targets.count - 1] = target;
 }
 
 /* Copy the mount trees that will be bound, before anything is mounted. The scratch directory may be inside
  * one of them, and the new mounts must not become part of the copy. */
-static void copy_trees(const struct list *paths, int *trees) {
-    for (int i = 0; i < paths->count; i++) {
-        const char *path = paths->items[i];
-        if (path[0] != '/')
+void copy_trees(const struct binds *binds, int *trees) {
+    for (int i = 0; i < binds->sources.count; i++) {
+        const char *path = binds->sources.items[i];
+        if (path[0] != '/' || binds->targets.items[i][0] != '/')
             refuse("a bind must be an absolute path", path);
         trees[i] = (int)syscall(SYS_open_tree, AT_FDCWD, path,
                                 OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (unsigned)AT_RECURSIVE);
@@ -126,19 +139,28 @@ static void copy_trees(const struct list *paths, int *trees) {
     }
 }
 
-static void attach_trees(const struct list *paths, const int *trees, bool read_only) {
-    for (int i = 0; i < paths->count; i++) {
-        const char *path = paths->items[i];
-        int place = make_inside(path);
+static void attach_trees(const struct binds *binds, const int *trees) {
+    for (int i = 0; i < binds->targets.count; i++) {
+        const char *path = binds->targets.items[i];
+        int place = make_inside("root", path);
         unsigned by_descriptor = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
         if (syscall(SYS_move_mount, trees[i], "", place, "", by_descriptor) != 0 || close(place) != 0)
             die("bind", path);
         /* The descriptor of a tree that has been attached refers to the mount itself. */
-        if (read_only)
+        if (binds->read_only[i])
             make_read_only(descriptor_path(trees[i]).text);
         if (close(trees[i]) != 0)
             die("close", path);
     }
+}
+
+void bind_here(const struct binds *binds) {
+    if (binds->sources.count == 0)
+        return;
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) != 0)
+        die("unshare", "mount namespace");
+    for (int i = 0; i < binds->sources.count; i++)
+        mount_at(binds->sources.items[i], binds->targets.items[i], NULL, MS_BIND | MS_REC, NULL);
 }
 
 static bool below_own(const char *path) {
@@ -349,9 +371,8 @@ void lay_root(const struct root *plan) {
 void build_root(const struct root *plan) {
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
         die("make mounts private", "/");
-    int binds[LIST_MAX], read_only[LIST_MAX];
-    copy_trees(plan->binds, binds);
-    copy_trees(plan->read_only, read_only);
+    int trees[LIST_MAX];
+    copy_trees(plan->binds, trees);
     lay_root(plan);
     if (plan->own_pids)
         mount_at("proc", "root/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
@@ -366,8 +387,7 @@ void build_root(const struct root *plan) {
         mount_at("tmpfs", "root/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
     mount_at("tmpfs", "root/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
     mount_at("tmpfs", "root/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755");
-    attach_trees(plan->read_only, read_only, true);
-    attach_trees(plan->binds, binds, false);
+    attach_trees(plan->binds, trees);
     if (chdir("root") != 0 || syscall(SYS_pivot_root, ".", ".") != 0)
         die("pivot_root", plan->scratch);
     if (umount2(".", NM_DETACH) != 0 || chdir("/") != 0)

@@ -29,7 +29,8 @@ struct start {
     bool mounts_only;
     int shared; /* kinds of namespaces that are not unshared */
     int report_fd;
-    struct list cgroups, binds, read_only;
+    struct list cgroups;
+    struct binds binds;
 };
 
 static int shareable(const char *kind) {
@@ -53,6 +54,7 @@ static struct start parse(int argc, char **argv) {
                                             {"cgroup", required_argument, NULL, 'c'},
                                             {"bind", required_argument, NULL, 'b'},
                                             {"bind-read-only", required_argument, NULL, 'B'},
+                                            {"at", required_argument, NULL, 'a'},
                                             {"cpus", required_argument, NULL, 'p'},
                                             {"report-fd", required_argument, NULL, 'f'},
                                             {"share", required_argument, NULL, 's'},
@@ -91,10 +93,13 @@ static struct start parse(int argc, char **argv) {
             append(&start.cgroups, optarg, "--cgroup");
             break;
         case 'b':
-            append(&start.binds, optarg, "--bind");
+            add_bind(&start.binds, optarg, false, "--bind");
             break;
         case 'B':
-            append(&start.read_only, optarg, "--bind-read-only");
+            add_bind(&start.binds, optarg, true, "--bind-read-only");
+            break;
+        case 'a':
+            place_bind(&start.binds, optarg);
             break;
         case 'p':
             start.cpus = optarg;
@@ -173,7 +178,6 @@ int start_main(int argc, char **argv) {
                                   .layer = start.layer,
                                   .scratch = start.scratch,
                                   .binds = &start.binds,
-                                  .read_only = &start.read_only,
                                   .rootless = start.user != NULL,
                                   .own_network = start.new_net || start.netns != NULL,
                                   .own_pids = !start.mounts_only,
@@ -181,7 +185,9 @@ int start_main(int argc, char **argv) {
         die_with_parent();
         if (start.hostname != NULL && sethostname(start.hostname, strlen(start.hostname)) != 0)
             die("sethostname", start.hostname);
-        if (!start.bare)
+        if (start.bare)
+            bind_here(&start.binds);
+        else
             build_root(&plan);
         report(start.report_fd, "{\"root\": %" PRIu64 "}\n", now_ns());
         execute(argv + optind);

@@ -25,6 +25,7 @@ struct wrap {
     const char *user, *netns, *hostname, *cpus, *view;
     bool new_net, new_pids;
     struct root root;
+    struct binds binds; /* of the view */
     struct list cgroups, read_only, fresh, places, detached;
 };
 
@@ -45,6 +46,8 @@ static struct wrap parse(int argc, char **argv) {
                                             {"place", required_argument, NULL, 'P'},
                                             {"rootless", no_argument, NULL, 'R'},
                                             {"view", required_argument, NULL, 'v'},
+                                            {"bind", required_argument, NULL, 'b'},
+                                            {"at", required_argument, NULL, 'a'},
                                             {NULL, 0, NULL, 0}};
     struct wrap wrap = {.root = {.tree = "/"}};
     for (int option; (option = getopt_long(argc, argv, "+", options, NULL)) != -1;) {
@@ -90,6 +93,12 @@ static struct wrap parse(int argc, char **argv) {
             break;
         case 'v':
             wrap.view = optarg;
+            break;
+        case 'b':
+            add_bind(&wrap.binds, optarg, false, "--bind");
+            break;
+        case 'a':
+            place_bind(&wrap.binds, optarg);
             break;
         case 'd':
             append(&wrap.detached, optarg, "--detach");
@@ -140,18 +149,31 @@ static void fresh_sys(void) {
             die("bind", kept[i].path);
 }
 
-/* Mount a copy of the machine's root directory with all that is mounted below it, for a program that serves
- * files to a guest. Nothing can be written through the copy, and its device nodes have no effect. */
-static void mount_view(const char *path) {
+static void attach_read_only(int tree, const char *path) {
     const struct mount_attr change = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID};
+    if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &change, sizeof change) != 0)
+        die("mount_setattr", path);
+    if (syscall(SYS_move_mount, tree, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) != 0 || close(tree) != 0)
+        die("bind", path);
+}
+
+/* Mount a copy of the machine's root directory with all that is mounted below it, and with the binds, for a
+ * program that serves files to a guest. Nothing can be written through the copy, and its device nodes have no
+ * effect. */
+static void mount_view(const char *view, const struct binds *binds) {
+    int trees[LIST_MAX];
+    copy_trees(binds, trees);
     int tree = (int)syscall(SYS_open_tree, AT_FDCWD, "/",
                             OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (unsigned)AT_RECURSIVE);
     if (tree < 0)
         die("open_tree", "/");
-    if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &change, sizeof change) != 0)
-        die("mount_setattr", "/");
-    if (syscall(SYS_move_mount, tree, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) != 0 || close(tree) != 0)
-        die("bind", path);
+    attach_read_only(tree, view);
+    for (int i = 0; i < binds->targets.count; i++) {
+        char inside[PATH_MAX];
+        if ((size_t)snprintf(inside, sizeof inside, "%s%s", view, binds->targets.items[i]) >= sizeof inside)
+            refuse("path too long", binds->targets.items[i]);
+        attach_read_only(trees[i], inside);
+    }
 }
 
 /* Mount a tmpfs with the same mode on a directory of the instance. */
@@ -209,8 +231,13 @@ static void lay_out(const struct wrap *wrap) {
     directory("shm", 01777);
     for (int i = 0; i < wrap->fresh.count; i++)
         fresh_inside(wrap->fresh.items[i]);
-    for (int i = 0; i < wrap->places.count; i++)
-        make_parents(wrap->places.items[i]);
+    static const char shm[] = "/dev/shm";
+    for (int i = 0; i < wrap->places.count; i++) {
+        const char *path = wrap->places.items[i];
+        make_parents("root", path);
+        if (strncmp(path, shm, sizeof shm - 1) == 0 && path[sizeof shm - 1] == '/')
+            make_parents("shm", path + sizeof shm - 1); /* the program binds it over the machine's */
+    }
     for (int i = 0; i < wrap->read_only.count; i++) {
         const char *path = wrap->read_only.items[i];
         if (mount(path, path, NULL, MS_BIND | MS_REC, NULL) != 0)
@@ -234,7 +261,7 @@ int wrap_main(int argc, char **argv) {
         if (umount2(wrap.detached.items[i], NM_DETACH) != 0 && errno != EINVAL) /* EINVAL: nothing there */
             die("detach", wrap.detached.items[i]);
     if (wrap.view != NULL)
-        mount_view(wrap.view);
+        mount_view(wrap.view, &wrap.binds);
     if (wrap.root.scratch != NULL)
         lay_out(&wrap);
     if (wrap.root.own_network)

@@ -13,7 +13,7 @@ import signal
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
 
 from nearmetal.errors import FileError, NearmetalError
+from nearmetal.host.untrusted import LIMIT
 
 MEMORY = 1 << 30
 HANGS = 120
@@ -39,6 +40,7 @@ class Reader:
     seeds: valid contents.
     file: name of the file, below the directory.
     prepare: makes what else is in the directory.
+    by_lines: whether the file is read by lines or frames, so that its size has no limit.
     """
 
     name: str
@@ -46,16 +48,19 @@ class Reader:
     seeds: tuple[bytes, ...]
     file: str = "file"
     prepare: Callable[[Path], object] = lambda _: None
+    by_lines: bool = False
 
 
-def refused(reader: Reader, directory: Path, content: bytes) -> str:
-    """Let a reader read a content.
+def refused(reader: Reader, directory: Path, content: bytes, hole: int = 0) -> str:
+    """Let a reader read a content, and behind it a hole of some bytes, which takes no room on the disk.
 
     Returns the error that it refuses the content with; '' if it accepts it. Any other error passes.
     """
     file = directory / reader.file
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
+    if hole:
+        os.truncate(file, len(content) + hole)
     try:
         reader.read(file)
     except NearmetalError as e:
@@ -67,6 +72,24 @@ def refused(reader: Reader, directory: Path, content: bytes) -> str:
 
 def fuzz(reader: Reader, seconds: float) -> str:
     """Fuzz a reader for a time in a child. Returns what failed, with the content; '' if nothing did."""
+    return _in_child(reader, lambda directory: _fuzz(reader, directory, time.monotonic() + seconds))
+
+
+def try_contents(reader: Reader, contents: Iterable[bytes], hole: int = 0, memory: int = MEMORY) -> str:
+    """Let a reader read contents in a child. Returns what failed; '' if nothing did.
+
+    hole: see refused().
+    memory: bytes that the child may take.
+    """
+
+    def read(directory: Path) -> None:
+        for content in contents:
+            _refused_in_time(reader, directory, content, hole)
+
+    return _in_child(reader, read, memory)
+
+
+def _in_child(reader: Reader, work: Callable[[Path], None], memory: int = MEMORY) -> str:
     with tempfile.TemporaryDirectory() as directory:  # so that the child need not import what the reader uses
         reader.prepare(Path(directory))
         refused(reader, Path(directory), reader.seeds[0])
@@ -76,8 +99,9 @@ def fuzz(reader: Reader, seconds: float) -> str:
             status = 1
             try:
                 with tempfile.TemporaryDirectory() as directory:
-                    _limit(report.fileno())
-                    _fuzz(reader, Path(directory), time.monotonic() + seconds)
+                    _limit(report.fileno(), memory)
+                    reader.prepare(Path(directory))
+                    work(Path(directory))
                 status = 0
             except BaseException as e:
                 report.write("\n".join([traceback.format_exc()[-3000:], *getattr(e, "__notes__", ())]))
@@ -89,11 +113,11 @@ def fuzz(reader: Reader, seconds: float) -> str:
         return report.read() or (f"it ended by status {status}" if status else "")
 
 
-def _limit(report: int) -> None:
+def _limit(report: int, memory: int) -> None:
     """Limit the memory of this process beyond what it has now, and write where it hangs, if it does."""
     has = re.search(r"VmData:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert has is not None
-    most = (int(has[1]) << 10) + MEMORY
+    most = (int(has[1]) << 10) + memory
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.enable(report)
@@ -101,8 +125,17 @@ def _limit(report: int) -> None:
     faulthandler.register(signal.SIGALRM, report, chain=True)
 
 
+def _refused_in_time(reader: Reader, directory: Path, content: bytes, hole: int = 0) -> None:
+    signal.alarm(HANGS)
+    try:
+        refused(reader, directory, content, hole)
+    except MemoryError:
+        raise AssertionError("more memory than allowed") from None
+    finally:
+        signal.alarm(0)
+
+
 def _fuzz(reader: Reader, directory: Path, until: float) -> None:
-    reader.prepare(directory)
     while time.monotonic() < until:
         failed = False
 
@@ -119,17 +152,12 @@ def _fuzz(reader: Reader, directory: Path, until: float) -> None:
             nonlocal failed
             if time.monotonic() > until and not failed:
                 return
-            signal.alarm(HANGS)
             try:
-                refused(reader, directory, content)
-            except Exception as e:
+                _refused_in_time(reader, directory, content)
+            except Exception:
                 failed = True
                 note(f"{reader.name}: {len(content)} bytes: {content[:2000]!r}")
-                if isinstance(e, MemoryError):
-                    raise AssertionError("more than 1 GiB of memory") from None
                 raise
-            finally:
-                signal.alarm(0)
 
         check()
 
@@ -166,6 +194,19 @@ def contents(seeds: tuple[bytes, ...]) -> st.SearchStrategy[bytes]:
     if structured:
         strategies += [restructured(structured)] * 4
     return st.one_of(strategies)
+
+
+def large(reader: Reader, part: int) -> Iterator[bytes]:
+    """Yield contents that need much memory: for a reader of lines many of them, and for one of JSON a text of
+    many small values.
+
+    part: the JSON is this part of the largest that is read whole.
+    """
+    seed = reader.seeds[0]
+    if reader.by_lines:
+        yield seed * ((8 << 20) // len(seed))
+    if seed.startswith(b"{"):
+        yield b'{"extra":[' + b'{"":0},' * (LIMIT // part // 7 - len(seed)) + b"{}]," + seed[1:]
 
 
 def _plain(text: str) -> bool:

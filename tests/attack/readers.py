@@ -8,6 +8,7 @@ import socket
 import struct
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from tests.attack.fuzzing import Reader
 from tests.attack.hostile_results import METRIC, STUDY, make_hostile_series
+from tests.attack.local_readers import LOCAL_READERS, printed
 from zstandard import ZstdCompressor
 
 import nearmetal
@@ -65,6 +67,7 @@ DESCRIPTION = json.dumps(
         "signature": "00",
     }
 ).encode()
+MOVE = b'{"rules": 2, "kind": "a", "method": "criu", "predicted_total": %s, "total": 1, "downtime": 1}'
 FOUND: tuple[tuple[str, bytes], ...] = (
     ("SIF", b""),
     ("record of an image", b'{"digest": null, "origin": "", "created": "", "size": 1, "packages": [""]}'),
@@ -91,6 +94,27 @@ FOUND: tuple[tuple[str, bytes], ...] = (
     ("command in a guest", b"\0" * 4 + b"\x08\0\0\0" + b"\4\0\0\0" + b"\x7f\x7f\0\0"),
     ("memory map of CRIU", b"\0" * 8 + b"\0\0\x10\0" + b"\xff" * (1 << 20)),
     ("steps of a rank", b'{"steps": [], "first": 1}\n'),
+    *(
+        (name, b'{"a":' + b"[" * 100_000)
+        for name in ("own run", "moves of the past", "build", "note about dom0")
+    ),
+    *(
+        (name, b'{"a":' + b"[" * 100_000 + b"\n")
+        for name in ("cost of raw samples", "report of a helper", "upper bounds of a machine")
+    ),
+    ("moves of the past", b"\n".join([MOVE % b"1e308", *[MOVE % b"1"] * 4])),
+    ("checks of a node", b'{"machine": {}, "checks": []}'),
+    ("checks of a node", b'{"machine": {}, "checks": [{"state": 1, "what": {}}]}'),
+    ("links of ranks in a guest", b"x"),
+    ("links of ranks in a guest", b"0 link 0100007F"),
+    ("links of ranks in a guest", b"0 link -1:0 0:0"),
+    ("links of ranks in a guest", b"0\nmaps a b c d e f"),
+    ("failure of a program", b'{"event":"error"' + b"[" * 100_000),
+    ("failure of a program", b'{"event":"error","program":"\\ud800","process":"","what":""}'),
+    ("failure of a program", b'{"event":"error"' * (1 << 18)),
+    ("failure of a program", b"noticed that process rank 1 " * (1 << 16)),
+    ("failure of a program", b"noticed that process rank " + b"9" * 5000 + b" with a exited on signal 1"),
+    ("console of a guest", b"a" * (1 << 18) + b"Kernel panic"),
 )
 """Name of a reader, and a content that once ended it by another error than one with a place."""
 
@@ -190,8 +214,8 @@ def from_guest(ask: Callable[[GuestLine], object]) -> Callable[[Path], object]:
 
             def serve() -> None:
                 connection, _ = listening.accept()
-                with connection, suppress(OSError):
-                    connection.sendall(path.read_bytes())
+                with connection, suppress(OSError), path.open("rb") as file:
+                    connection.sendfile(file)
                     connection.shutdown(socket.SHUT_WR)
                     while connection.recv(1 << 16):
                         pass
@@ -247,7 +271,9 @@ ROOF = MeasuredRoof(
 )
 
 
-def of_results(name: str, file: str, read: Callable[[ResultsDirectory], object], *others: bytes) -> Reader:
+def of_results(
+    name: str, file: str, read: Callable[[ResultsDirectory], object], *, by_lines: bool = False
+) -> Reader:
     """Return a reader of one file of a results directory, whose other files are valid."""
 
     def prepare(directory: Path) -> None:
@@ -259,8 +285,9 @@ def of_results(name: str, file: str, read: Callable[[ResultsDirectory], object],
     return Reader(
         name=name,
         read=lambda path: read(ResultsDirectory(path=path.parents[depth])),
-        seeds=(results()[file], *others),
+        seeds=(results()[file],),
         file=file,
+        by_lines=by_lines,
         prepare=prepare,
     )
 
@@ -298,15 +325,17 @@ SAMPLE = {"time": 1.0, "monotonic": 1.0, "scopes": {"node": {"loadavg": "1 0 0\n
 SAMPLES = f"{json.dumps(HEADER)}\n{json.dumps(SAMPLE)}\n".encode()
 
 
-def samples(path: Path) -> object:
-    return list(read_sections(UntrustedDirectory(path.parent), path.name))
+def samples(path: Path) -> None:
+    for _ in read_sections(UntrustedDirectory(path.parent), path.name):
+        pass
 
 
-def packed_samples(path: Path) -> object:
+def packed_samples(path: Path) -> None:
     """Read samples whose contents, but not whose compression, are damaged."""
     place = path.parent / "packed"
-    place.write_bytes(ZstdCompressor().compress(path.read_bytes()))
-    return samples(place)
+    with path.open("rb") as file, place.open("wb") as packed:
+        ZstdCompressor().copy_stream(file, packed)
+    samples(place)
 
 
 # As CRIU writes them; see tests/unit/test_criu.py.
@@ -320,7 +349,7 @@ STEPS = b'{"steps": 3, "passes": 1, "wrong": 0, "strange": 0, "first": 5}\n10 20
 def steps(path: Path) -> object:
     """Read the steps of a rank as a job does, which adds the place."""
     try:
-        return read_steps(path.read_text(errors="replace"))
+        return read_steps(printed(path))
     except ValueError as e:
         raise RunError(str(e), where=str(path)) from e
 
@@ -328,6 +357,7 @@ def steps(path: Path) -> object:
 READERS: dict[str, Reader] = {
     reader.name: reader
     for reader in (
+        *LOCAL_READERS,
         Reader(
             name="study",
             read=lambda path: load_study(path, catalog(), seed=1),
@@ -343,12 +373,12 @@ READERS: dict[str, Reader] = {
         Reader(name="inventory of Ansible", read=_inventory, seeds=(ANSIBLE_INI,)),
         Reader(
             name="nodes of scontrol",
-            read=lambda path: parse_scontrol(path.read_text(errors="replace"), "slurm"),
+            read=lambda path: parse_scontrol(printed(path), "slurm"),
             seeds=(SCONTROL,),
         ),
         Reader(
             name="nodes of sinfo",
-            read=lambda path: parse_sinfo(path.read_text(errors="replace"), "slurm"),
+            read=lambda path: parse_sinfo(printed(path), "slurm"),
             seeds=(SINFO,),
         ),
         Reader(
@@ -397,25 +427,25 @@ READERS: dict[str, Reader] = {
         ),
         Reader(
             name="first instruction of an instance",
-            read=lambda path: read_reply(path.read_bytes(), FirstInstruction, str(path)),
+            read=lambda path: read_reply(printed(path), FirstInstruction, str(path)),
             seeds=(b'{"first": 123}\n',),
         ),
         Reader(name="steps of a rank", read=steps, seeds=(STEPS,)),
         of_results("plan", "plan.json", lambda d: d.plan()),
         of_results("study of results", "study.yaml", lambda d: frozen_study(d)),
         of_results("provenance", "provenance.json", lambda d: (d.provenance, d.roofs(), node_states(d))),
-        of_results("records", "trials/local.jsonl", lambda d: list(d.trials())),
-        of_results("analysis of records", "trials/local.jsonl", analysis),
+        of_results("records", "trials/local.jsonl", lambda d: deque(d.trials(), 0), by_lines=True),
+        of_results("analysis of records", "trials/local.jsonl", analysis, by_lines=True),
         of_results("analysis of a plan", "plan.json", analysis),
         of_results("analysis of a provenance", "provenance.json", analysis),
-        of_results("node", "nodes/w.json", lambda d: (d.nodes(), node_states(d), d.roofs())),
+        of_results("node", "nodes/w.json", lambda d: (node_states(d), d.roofs(), d.nodes())),
         of_results("upper bounds", "roofs.json", lambda d: d.roofs()),
         of_results("wanted upper bounds", "wanted-roofs.json", lambda d: d.wanted_roofs()),
-        of_results("checksums", "SHA256SUMS", lambda d: d.verify()),
+        of_results("checksums", "SHA256SUMS", lambda d: d.verify(), by_lines=True),
         of_results("claim", "claims/1.1.json", lambda d: read_claim(d.path / CLAIMS, 1, 1, lambda: 0.0)),
         of_results("order", "orders/1.json", lambda d: list(Orders(d.path).read())),
         Reader(name="samples", read=samples, seeds=(ZstdCompressor().compress(SAMPLES),)),
-        Reader(name="samples in frames", read=packed_samples, seeds=(SAMPLES,)),
+        Reader(name="samples in frames", read=packed_samples, seeds=(SAMPLES,), by_lines=True),
         Reader(
             name="series",
             read=read_series,

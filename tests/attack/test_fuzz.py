@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.attack.fuzzing import Reader, fuzz, refused
+from tests.attack.fuzzing import MEMORY, Reader, fuzz, large, refused, try_contents
 from tests.attack.readers import FOUND, READERS
 
 pytestmark = pytest.mark.attack
@@ -24,9 +24,17 @@ def test_a_valid_file_is_read(reader: Reader, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "content"), FOUND)
-def test_what_was_found_is_refused_with_its_place(name: str, content: bytes, tmp_path: Path) -> None:
-    READERS[name].prepare(tmp_path)
-    refused(READERS[name], tmp_path, content)
+def test_what_was_found_is_read_or_refused_with_its_place(name: str, content: bytes) -> None:
+    failed = try_contents(READERS[name], [content])
+    assert not failed, failed
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+def test_a_huge_file_takes_less_than_a_gibibyte(reader: Reader) -> None:
+    failed = try_contents(reader, reader.seeds[:1], MEMORY)
+    part = 8  # eight times as much of the same takes eight times as much memory
+    failed = failed or try_contents(reader, large(reader, part), memory=MEMORY // part)
+    assert not failed, failed
 
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)

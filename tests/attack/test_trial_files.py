@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 
 import pytest
+from tests.patience import PATIENCE
 
-from nearmetal.environments import InstanceRequest, Tools
-from nearmetal.environments.containers.wrapped import all_binds
+from nearmetal.environments import Bind, InstanceRequest, Tools
 from nearmetal.environments.guests.guest import GuestInstance
-from nearmetal.environments.instance import box_argv
+from nearmetal.environments.instance import all_binds, box_argv
 from nearmetal.environments.program import read_log
 from nearmetal.errors import RunError, TrialFailedError
 from nearmetal.host import LocalHost, cpio
@@ -93,6 +95,20 @@ def test_fifos_that_exist_fail_the_trial_only(trial: Path, secret: Path, name: s
     assert secret.read_text() == REPORT
 
 
+def test_ranks_that_never_end_their_line_fail_the_trial(trial: Path) -> None:
+    def flood() -> None:
+        with suppress(BrokenPipeError), (trial / "out").open("wb") as out:
+            while True:
+                out.write(b"x" * (1 << 16))
+
+    with RankJob(trial, 1, trial) as job:
+        thread = Thread(target=flood)
+        thread.start()
+        with pytest.raises(TrialFailedError, match="a line of more than"):
+            job._line(PATIENCE)
+    thread.join()
+
+
 def test_a_fifo_is_not_replaced_between_its_making_and_its_opening(
     trial: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +184,7 @@ def test_a_guest_describes_its_network_as_it_likes() -> None:
             return b"[" * 100_000
 
     blank = dict.fromkeys(guest().__dict__) | {"label": "g", "members": ()}
-    with pytest.raises(RunError, match="in an unknown form"):
+    with pytest.raises(RunError, match="not the line"):
         Nonsense(**blank).network("eth0")  # type: ignore[arg-type]
 
 
@@ -183,10 +199,27 @@ def test_an_instance_cannot_change_the_programs_of_nearmetal(tmp_path: Path) -> 
         binds=(own, tools.directory),
         scratch=tmp_path,
     )
-    assert all_binds(tools, request) == {own: True, tools.directory: False}
-    argv = box_argv(tools, request, [], [])
+    binds = all_binds(tools, request)
+    assert set(binds) == {Bind(own, own), Bind(tools.directory, tools.directory, writable=False)}
+    argv = box_argv(tools, request, binds, [], [])
     assert argv[argv.index("--bind-read-only") + 1] == str(tools.directory)
     assert [argv[i + 1] for i, word in enumerate(argv) if word == "--bind"] == [str(own)]
+
+
+def test_a_mount_point_is_not_made_through_a_planted_link(tmp_path: Path) -> None:
+    for name in ("tools", "view", "own", "outside"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "view" / "results").symlink_to(tmp_path / "outside")
+    request = InstanceRequest(
+        label="nearmetal-x-0",
+        hostname="nmx",
+        environment=Environment(name="e", backend="podman", placements=()),
+        views=(Bind(tmp_path / "view", Path("/job")), Bind(tmp_path / "own", Path("/job/results/own"))),
+        scratch=tmp_path,
+    )
+    with pytest.raises(RunError, match=r"bind /job/results/own: .*/view/results: "):
+        all_binds(Tools(directory=tmp_path / "tools"), request)
+    assert list((tmp_path / "outside").iterdir()) == []
 
 
 class Huge(bytes):

@@ -25,7 +25,7 @@ from tests.contract.answers import checked
 from tests.contract.not_here import not_here
 from tests.patience import one_fits
 
-from nearmetal.environments import Accounted, Backend, Instance, InstanceRequest, Tools, Unavailable
+from nearmetal.environments import Accounted, Backend, Bind, Instance, InstanceRequest, Tools, Unavailable
 from nearmetal.environments.holder import user_namespace_holder
 from nearmetal.environments.registry import backend_names, get_backend
 from nearmetal.environments.storage import DISKS, volume, why_not
@@ -261,6 +261,7 @@ def test_an_image_is_the_root_and_is_never_written_to(rig: Rig, tmp_path: Path) 
     tree = small_tree(tmp_path / "tree")
     before = tree_digest(tree)
     asked = rig.request("a", replace(rig.environment(), image="small"), tree=tree, binds=(tmp_path / "bind",))
+    asked = replace(asked, views=(Bind(tmp_path / "bind", Path("/new/view")),))
     (tmp_path / "bind").mkdir()
     with with_image(rig, asked) as instance:
         if instance is None:
@@ -268,6 +269,7 @@ def test_an_image_is_the_root_and_is_never_written_to(rig: Rig, tmp_path: Path) 
         assert out(instance, "/bin/cat", "/etc/os-release") == "ID=small"
         assert out(instance, "/bin/sh", "-c", "echo new >/etc/new && cat /etc/new") == "new"
         assert run(instance, "/bin/sh", "-c", f"echo inside >{tmp_path}/bind/seen").ok
+        assert out(instance, "/bin/cat", "/new/view/seen") == "inside"
         assert not run(instance, "/bin/sh", "-c", "test -e /usr/bin/python3").ok
         if not rig.owns("pid"):  # the machine itself, its root changed
             assert out(instance, "/bin/cat", "/proc/1/stat") != ""
@@ -358,6 +360,37 @@ def test_a_bind_is_shared_both_ways_and_does_not_show_the_scratch_mounts(rig: Ri
         mounts = out(instance, "cat", "/proc/self/mounts").splitlines()
         below = [line for line in mounts if line.split()[1].startswith(f"{rig.directory}/")]
         assert [m for m in below if not m.split()[1].startswith(str(rig.tools.directory))] == []
+
+
+def test_a_view_shows_a_directory_at_another_path(rig: Rig) -> None:
+    """Over one that has other contents, in a directory that is new inside, and inside another view. A path
+    that a container program would cut is refused by its name."""
+    there, shm = Path(__file__).parent, Path("/dev/shm", f"{rig.label}-view")
+    before = sorted(there.iterdir())
+    script = 'cd "$1" && ls && echo inside | tee "$2/from-inside" results/own/deep && cat from-host'
+
+    def said(name: str) -> list[str]:
+        source, inner = rig.directory / name, rig.directory / f"{name} inner"
+        for directory in (source, inner):
+            directory.mkdir()
+        (source / "from-host").write_text("host")
+        views = (Bind(inner, there / "results" / "own"), Bind(source, there), Bind(source, shm))
+        with rig.instance(str(len(name)), views=views) as instance:
+            words = out(instance, "sh", "-c", script, "sh", str(there), str(shm)).split()
+        assert (source / "from-inside").read_text() == (inner / "deep").read_text() == "inside\n"
+        return words
+
+    if not rig.owns("mnt"):
+        with pytest.raises(UnavailableError, match=str(there)):
+            said("bare")
+        return
+    try:
+        words = said('a b:c,d"e\\f')
+    except RunError as e:
+        assert "accepts no path with" in str(e) and 'a b:c,d"e\\f' in str(e) and e.remedy
+        words = said("plain")
+    assert words == ["from-host", "results", "inside", "host"]
+    assert sorted(there.iterdir()) == before and not shm.exists()
 
 
 def test_cpus_are_those_asked_for(rig: Rig) -> None:

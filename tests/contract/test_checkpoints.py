@@ -21,6 +21,7 @@ from tests.contract.not_here import not_here
 from tests.docker_daemon import offer_criu
 
 from nearmetal.environments import (
+    Bind,
     Checkpoints,
     Criu,
     Dump,
@@ -150,6 +151,7 @@ def rig(request: pytest.FixtureRequest, tools: Tools, criu: Criu, tmp_path: Path
                 cpus=HOST.cpus()[-1:],
                 seat=None,
                 binds=(tmp_path / "shared",),
+                views=(Bind(tmp_path / "shared", VIEW),) if "mnt" in backend.capabilities.own else (),
                 scratch=tmp_path / "scratch",
                 layer=layer,
             ),
@@ -190,6 +192,8 @@ def test_restored_instance_continues_unchanged(rig: Rig) -> None:
         if "mnt" in backend.capabilities.own:
             kept = HOST.run(instance.command(["cat", *FILES.split()]), timeout=600)
             assert kept.stdout == "kept\n" * len(FILES.split()), kept
+            assert HOST.run(instance.command(["touch", str(VIEW / "seen")]), timeout=600).ok
+            assert (rig.shared / "seen").exists()
             own = HOST.run(instance.command(["readlink", "/proc/self/ns/net"]), timeout=600).stdout
             assert own.strip() not in ("", str(Path("/proc/self/ns/net").readlink()))
     steps = rig.read()[0]
@@ -321,6 +325,7 @@ NETWORK = [
     "grep -o lo: /proc/net/dev; grep -om1 127.0.0.1 /proc/net/fib_trie; grep cgroup /proc/mounts",
 ]
 """Shows whether the loopback interface is there and up, and the mounts of control groups."""
+VIEW = Path("/new/view")
 FILES = "/etc/nearmetal-kept /tmp/kept/file /run/nearmetal-kept /dev/shm/nearmetal-kept"
 """Written by an instance to its root and to each tmpfs of its own."""
 

@@ -22,7 +22,7 @@ from tests.contract.guests import HOST, NEEDED, SMALL, booted, request
 from tests.contract.test_network_attachments import CLIENT, PYTHON, SERVER
 from tests.patience import one_fits, until
 
-from nearmetal.environments import Available, Enclosed, InstanceRequest, RemoteInstance, Tools
+from nearmetal.environments import Available, Bind, Enclosed, InstanceRequest, RemoteInstance, Tools
 from nearmetal.environments.containers.namespaces import Namespaces
 from nearmetal.environments.guests.guest import GuestInstance
 from nearmetal.environments.guests.initramfs import initramfs
@@ -57,13 +57,22 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def guest(tools: Tools, place: Path) -> Iterator[GuestInstance]:
-    """One with the machine's own root, and a directory of ours bound."""
+    """One with the machine's own root, a directory of ours bound, and views of another."""
     bind = place / "bind"
     bind.mkdir()
     (bind / "given").write_text("from outside\n")
     base = guests.base(tools, place, further=("veth", "bridge"))
-    with booted(tools, request("a", base, place, binds=(bind,))) as instance:
+    view = place / "view"
+    view.mkdir()
+    (view / "given").write_text("in a view\n")
+    views = tuple(Bind(view, there) for there in VIEWS)
+    asked = replace(request("a", base, place, binds=(bind,)), views=views)
+    with booted(tools, asked) as instance:
         yield instance
+
+
+VIEWS = (Path(__file__).parent, Path("/tmp/nearmetal-view"), Path("/new/view"))
+"""Paths at which the guest sees another directory. The machine has the first."""
 
 
 def run(guest: GuestInstance, *argv: str, **more: object) -> Completed:
@@ -95,6 +104,15 @@ def test_clocks_and_cpu_counters_of_the_guest_are_read(guest: GuestInstance) -> 
     after = source.read()
     assert (after["vcpu"] or 0) > (before["vcpu"] or 0) > 0, "its thread ran"
     assert (after["vcpu_delay"] or 0) >= (before["vcpu_delay"] or 0)
+
+
+def test_a_view_shows_a_directory_at_another_path(guest: GuestInstance, place: Path) -> None:
+    before = sorted(VIEWS[0].iterdir())
+    script = 'for d; do cd "$d" && echo * && cat given && echo inside >given && cat given || exit; done'
+    done = run(guest, "sh", "-c", script, "sh", *map(str, VIEWS))
+    assert done.stdout == "given\nin a view\ninside\n" * len(VIEWS), done
+    assert sorted(VIEWS[0].iterdir()) == before
+    assert (place / "view" / "given").read_text() == "in a view\n"
 
 
 def test_a_command_has_streams_status_environment_and_directory(guest: GuestInstance) -> None:
@@ -250,6 +268,8 @@ def test_container_in_a_guest_runs_on_the_kernel_of_the_guest(
     backend = Namespaces()
     assert isinstance(backend, Enclosed)
     asked = inner(place, "i1", attachment=Attachment.NONE)
+    view = Bind(place / "bind", VIEWS[0])
+    asked = replace(asked, views=(view,))
     (asked.scratch / "given").write_text("from outside\n")
     count = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[n]m-init'"
     with backend.start_inside(guest, tools, asked, alone=False) as box:
@@ -265,6 +285,7 @@ def test_container_in_a_guest_runs_on_the_kernel_of_the_guest(
         kernel_of_guest = run(guest, "uname", "-r").stdout.strip()
         name, kernel_inside, pid, *devices, given = told.stdout.splitlines()
         assert (name, kernel_inside, devices, given) == ("nmi1", kernel_of_guest, ["lo"], "from outside")
+        assert run(box, "cat", str(VIEWS[0] / "given")).stdout == "from outside\n"
         assert int(pid) < 50, "it counts processes of its own"
         assert run(box, "touch", "/etc/of-the-box", "/tmp/of-the-box").ok
         assert not run(guest, "ls", "/etc/of-the-box", "/tmp/of-the-box").stdout

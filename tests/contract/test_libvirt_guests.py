@@ -24,7 +24,7 @@ from tests.contract.test_guests_network import guest_on, says, settled
 from tests.contract.test_network_attachments import PYTHON, SERVER, standing
 from tests.patience import until
 
-from nearmetal.environments import Available, GuestBase, Tools
+from nearmetal.environments import Available, Bind, GuestBase, Tools
 from nearmetal.environments.leftovers import find_all, remove_any
 from nearmetal.environments.libvirt.backend import LIBVIRT_STEP, Libvirt
 from nearmetal.environments.libvirt.daemon import Daemon, ask, reached
@@ -82,6 +82,7 @@ def test_a_guest_is_run_counted_and_gone(tools: Tools, tmp_path: Path) -> None:
     bind.mkdir()
     (bind / "given").write_text("from outside\n")
     asked = request("va", base(tools, tmp_path), tmp_path, binds=(bind,))
+    asked = replace(asked, views=(Bind(bind, Path(__file__).parent),))
     with booted(tools, asked, LIBVIRT) as guest:
 
         def run(*argv: str) -> str:
@@ -90,6 +91,7 @@ def test_a_guest_is_run_counted_and_gone(tools: Tools, tmp_path: Path) -> None:
             return done.stdout
 
         assert run("sh", "-c", "hostname; cat $0; nproc", f"{bind}/given") == "nmva\nfrom outside\n1\n"
+        assert run("ls", str(Path(__file__).parent)) == "given\n"
         assert run("uname", "-r").strip() != os.uname().release
         assert processes.label_of(Path(f"/proc/{guest.pid}/environ").read_bytes()) == asked.label
         (thread,) = guest.threads

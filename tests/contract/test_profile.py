@@ -152,7 +152,7 @@ def test_a_program_that_does_not_finalize_leaves_what_is_known(
     """The launcher kills the others, so at least the rank that ended first has written."""
     done = built.run(tmp_path, built.program("traffic.c"), how)
     assert not done.ok
-    left = [parse_profile(p.read_text()) for p in tmp_path.glob("profile.*.json")]
+    left = [parse_profile(p.read_text(), p.name) for p in tmp_path.glob("profile.*.json")]
     assert left and not any(p.complete for p in left)
     assert all(outside(p) == EVERY_RANK | OWN[p.rank] for p in left)
 

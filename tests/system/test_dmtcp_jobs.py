@@ -14,7 +14,7 @@ import pytest
 from tests.patience import until
 from tests.system.checkpoint_case import HOST
 
-from nearmetal.environments import InstanceRequest, Tools
+from nearmetal.environments import Backend, InstanceRequest, Tools
 from nearmetal.environments.dmtcp import Dmtcp
 from nearmetal.environments.native import Native
 from nearmetal.errors import TrialFailedError
@@ -55,8 +55,9 @@ while True:
 """
 PROGRAMS = {
     "coordinator": """\
-import sys, time
-open(sys.argv[sys.argv.index("--port-file") + 1], "w").write("7779\\n")
+import socket, sys, time
+server = socket.create_server(("", 0))  # at all addresses, as DMTCP's does
+open(sys.argv[sys.argv.index("--port-file") + 1], "w").write(f"{server.getsockname()[1]}\\n")
 time.sleep(1000)
 """,
     "launch": """\
@@ -109,7 +110,14 @@ class Case:
         return failed.value.what
 
 
-def made(place: Path, fault: str, notify: Callable[[Phase], None] = lambda _: None) -> Case:
+def made(
+    place: Path,
+    fault: str,
+    notify: Callable[[Phase], None] = lambda _: None,
+    backend: Backend | None = None,
+    dmtcp: Dmtcp | None = None,
+) -> Case:
+    """An event by DMTCP; None for the programs that stand in for it."""
     tools = Tools(directory=build_tools(HOST, cache_directory(), progress=None).directory)
     programs = place / "bin"
     for directory in (programs, place / "images", place / "scratch", place / "layers"):
@@ -122,6 +130,7 @@ def made(place: Path, fault: str, notify: Callable[[Phase], None] = lambda _: No
     later = "int(os.path.exists(sys.argv[1] + '.wrong'))"
     (place / "job.py").write_text(JOB.replace("{wrong}", later))
     label = f"nearmetal-test{os.getpid()}-d{next(_numbers)}"
+    used = backend or Native()
 
     def request(name: str) -> InstanceRequest:
         for directory in (place / name, place / "layers" / name):
@@ -129,22 +138,24 @@ def made(place: Path, fault: str, notify: Callable[[Phase], None] = lambda _: No
         return InstanceRequest(
             label=f"{label}-{name}",
             hostname="nmd",
-            environment=Environment(name="tested", backend="native", attachment=Attachment.HOST),
+            environment=Environment(name="tested", backend=used.name, attachment=Attachment.HOST),
             cpus=HOST.cpus()[-1:],
             seat=None,
-            binds=(place,),
+            binds=(place, tools.directory),
             scratch=place / name,
             layer=place / "layers" / name,
             calls=place / f"{name}-calls",
         )
 
-    job = (sys.executable, str(place / "job.py"), str(place / "record"), str(place / "state"))
+    job = (sys.executable, *(str(place / name) for name in ("job.py", "record", "state")))
+    if dmtcp is not None:
+        job = ("sh", "-c", '"$@"; exit 1', "sh", *job)  # two processes, as mpirun and a rank
     event = RestartEvent(
         host=HOST,
         tools=tools,
-        dmtcp=Dmtcp(directory=programs, version="5.0"),
+        dmtcp=dmtcp or Dmtcp(directory=programs, version="5.0"),
         mpi=Mpi.OPENMPI,
-        backend=Native(),
+        backend=used,
         here=request("here"),
         there=request("there"),
         images=place / "images",

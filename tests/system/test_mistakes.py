@@ -105,10 +105,16 @@ def test_with_nothing_left_to_compare_nothing_is_measured(
     assert not (here / "results").exists()
 
 
-def test_the_working_directory_is_visible_in_every_instance(here: Path) -> None:
-    done = weighed(here, "native", "namespaces", program="./program.sh")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root shows a copy at the same path")
+def test_each_run_finds_the_working_directory_as_it_was(here: Path) -> None:
+    (here / "once.sh").write_text("#!/bin/sh\nset -e\ntest ! -e result\n./program.sh >result\nrm input\n")
+    (here / "once.sh").chmod(0o755)
+    (here / "input").write_text("x")
+    done = weighed(here, "native", "namespaces", program="./once.sh")
     assert json.loads(done.stdout)["failed_trials"] == 0
     assert environments_timed(here) == {"native", "namespaces"}
+    assert (here / "input").exists() and not (here / "result").exists()
+    assert left_behind(here) == []
 
 
 def test_a_program_that_fails_in_one_environment_leaves_the_others(here: Path) -> None:

@@ -53,11 +53,13 @@ def failed(here: Path, workload: str, code: int = 4) -> str:
 
 
 def test_disk_and_memory_are_not_compared_and_the_remedy_runs_as_printed(here: Path) -> None:
-    """An overlay of the machine's root lies in memory, and so does a working directory below /var/tmp."""
+    """What a program writes outside its working directory lies in an overlay of the machine's root, which is
+    in memory."""
     with TemporaryDirectory(dir="/var/tmp") as name:
-        directory = Path(name)
+        directory, out = Path(name) / "job", Path(name) / "out"
+        directory.mkdir()
         weigh = ("weigh", "native", "namespaces", "--seed", "1", "--time", "2s", "--")
-        done = run(directory, *weigh, "dd", "if=/dev/zero", "of=out", "bs=64k", "count=16")
+        done = run(directory, *weigh, "dd", "if=/dev/zero", f"of={out}", "bs=64k", "count=16")
         assert done.returncode == 2, done.stderr
         assert "dd writes 1 MiB in each run, to a disk in native/1x1 and to memory in namespaces/1x1" in (
             done.stderr

@@ -68,7 +68,8 @@ def test_the_programs_meet_at_one_port_and_one_directory(tmp_path: Path) -> None
     start = dmtcp.coordinator(tmp_path / "port", images)
     launch, restart = dmtcp.launch(7, images, tmp_path, Mpi.OPENMPI), dmtcp.restart(7, images, tmp_path)
     write = dmtcp.checkpoint(7)
-    programs = [argv[0].removeprefix("/d/bin/dmtcp_") for argv in (start, launch, write, restart)]
+    assert start[:2] == ["env", f"DMTCP_TMPDIR={tmp_path}"], "others can take its name in /tmp"
+    programs = [argv[0].removeprefix("/d/bin/dmtcp_") for argv in (start[2:], launch, write, restart)]
     assert programs == ["coordinator", "launch", "command", "restart"]
     for argv in (launch, write, restart):
         at = argv.index("--coord-port")

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from nearmetal import plugins
-from nearmetal.environments import InstanceRequest, Tools, registry
+from nearmetal.environments import Bind, InstanceRequest, Tools, registry
 from nearmetal.environments.containers.namespaces import start_argv
 from nearmetal.environments.instance import init_name, make_instance, require_host_image
 from nearmetal.environments.native import Native
@@ -48,12 +48,17 @@ def environment(attachment: Attachment = Attachment.HOST, image: str = "host") -
 
 def test_start_tokens_rootful(tmp_path: Path, tools: Tools) -> None:
     asked = request(
-        tmp_path, seat=SEAT, environment=environment(Attachment.VETH_BRIDGE), binds=(Path("/data"),)
+        tmp_path,
+        seat=SEAT,
+        environment=environment(Attachment.VETH_BRIDGE),
+        binds=(Path("/usr"),),
+        views=(Bind(Path("/usr/bin"), Path("/data")),),
     )
     assert start_argv(tools, asked, (Path("/g/cpu"), Path("/g/memory"))) == [
         *(f"{tmp_path}/nm-box", "start", "--root-overlay", f"{tmp_path}/scratch", "--hostname", "nm0a"),
         *("--netns", SEAT.netns, "--cgroup", "/g/cpu", "--cgroup", "/g/memory"),
-        *("--bind-read-only", str(tmp_path), "--bind", "/data", "--cpus", "0,1"),
+        *("--bind", "/usr/bin", "--at", "/data"),
+        *("--bind-read-only", str(tmp_path), "--bind", "/usr", "--cpus", "0,1"),
         *("--report-fd", "3", "--", f"{tmp_path}/nm-init", "--first-fd", "3"),
         *("--socket", init_name("nearmetal-x-0a")),
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nearmetal.environments import InstanceRequest, Tools, leftovers
+from nearmetal.environments import Bind, InstanceRequest, Tools, leftovers
 from nearmetal.environments.containers.docker import container_words as docker_words
 from nearmetal.environments.containers.docker_image import look_at, overlays
 from nearmetal.environments.containers.oci import bundle
@@ -24,7 +24,10 @@ from nearmetal.model.environments.network import Seat
 from nearmetal.model.study import Attachment, Environment, Limits
 
 SEAT = Seat(netns="/run/netns/nearmetal-x-a", address="10.99.0.2", interface="eth0", port="port0")
-BINDS = {Path("/data"): True, Path("/tools"): False}
+BINDS = (
+    Bind(Path("/from,here"), Path("/data")),
+    Bind(Path("/tools"), Path("/tools"), writable=False),
+)
 
 
 def request(attachment: Attachment = Attachment.NONE, **more: Any) -> InstanceRequest:
@@ -88,8 +91,9 @@ def test_words_of_podman(attachment: Attachment, seat: Seat | None, network: str
     assert words[words.index("--network") + 1] == network
     assert words[words.index("--cgroup-parent") + 1] == "/nearmetal-x-0a"
     assert words[-2:] == ["--rootfs", str(store.overlay / "root")]
-    assert "/tools:/tools:rbind,ro" in words
-    assert "--cgroup-parent" not in container_options(asked, store, {}, groups=None)
+    assert 'type=bind,"src=/tools","dst=/tools",readonly' in words
+    assert 'type=bind,"src=/from,here","dst=/data"' in words
+    assert "--cgroup-parent" not in container_options(asked, store, (), groups=None)
 
 
 def test_a_podman_container_that_is_checkpointed_has_its_own_network_and_options_of_criu(

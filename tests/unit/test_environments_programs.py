@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from nearmetal.environments import InstanceRequest, Seat, Tools
+from nearmetal.environments import Bind, InstanceRequest, Seat, Tools
 from nearmetal.environments.containers import apptainer, bubblewrap, charliecloud, lxc, nspawn
-from nearmetal.environments.containers.wrapped import Started, Wrapped, all_binds, wrapped
+from nearmetal.environments.containers.wrapped import Started, Wrapped, wrapped
 from nearmetal.environments.contract import Unavailable
+from nearmetal.environments.instance import all_binds
 from nearmetal.environments.program import FirstReport
 from nearmetal.errors import RunError, UnavailableError
 from nearmetal.host import runtime
@@ -43,7 +44,7 @@ def request(scratch: Path = Path("/s"), **more: Any) -> InstanceRequest:
 
 
 def given(**more: Any) -> Wrapped:
-    binds = more.pop("binds", {Path("/b c"): True, Path("/t"): False, REPORT.directory: True})
+    binds = more.pop("binds", BINDS)
     groups = {"cpu": Path("/g/cpu/x"), "cpuacct": Path("/g/cpu/x"), "memory": Path("/g/memory/x")}
     return Wrapped(
         request=request(**more),
@@ -54,6 +55,13 @@ def given(**more: Any) -> Wrapped:
         prefix=("nm-box", "wrap", "--"),
         binds=binds,
     )
+
+
+def same(path: str, *, writable: bool = True) -> Bind:
+    return Bind(Path(path), Path(path), writable=writable)
+
+
+BINDS = (same("/b c"), same("/t", writable=False), same(str(REPORT.directory)))
 
 
 def pairs(argv: list[str], option: str) -> list[tuple[str, ...]]:
@@ -71,9 +79,9 @@ def test_bubblewrap() -> None:
 
 
 def test_nspawn_keeps_colons_in_paths() -> None:
-    argv = nspawn.container(given(binds={Path("/a:b"): True, Path("/t"): False}))
+    argv = nspawn.container(given(binds=(Bind(Path("/a:b"), Path("/c:d")), same("/t", writable=False))))
     assert argv[-4:] == ["--", *REPORT.argv]
-    assert r"--bind=/a\:b:/a\:b" in argv and "--bind-ro=/t:/t" in argv
+    assert r"--bind=/a\:b:/c\:d" in argv and "--bind-ro=/t:/t" in argv
     assert argv[argv.index("--hostname") + 1] == "nm0a"
     assert argv[argv.index("--setenv") + 1] == "NEARMETAL_RUN=nearmetal-x-0a"
     assert {"--keep-unit", "--register=no"} <= set(argv)
@@ -165,17 +173,35 @@ def test_lxc_and_nspawn_say_that_they_need_root(backend: lxc.Lxc | nspawn.Nspawn
 )
 def test_paths_that_would_end_on_the_command_line_are_refused(command_line: Any, path: str) -> None:
     with pytest.raises(RunError, match=r"accepts? no path|must not contain"):
-        command_line(given(binds={Path(path): True}))
+        command_line(given(binds=(same(path),)))
 
 
 def test_binds_must_be_there_and_the_tools_are_read_only(tmp_path: Path) -> None:
     tools = Tools(directory=tmp_path / "tools")
     tools.directory.mkdir()
     (tmp_path / "link").symlink_to(tmp_path)
-    assert all_binds(tools, request(binds=(tmp_path / "link",))) == {tmp_path.resolve(): True}
-    assert all_binds(tools, request()) == {tools.directory.resolve(): False}
+    assert all_binds(tools, request(binds=(tmp_path / "link",))) == (same(str(tmp_path)),)
+    assert all_binds(tools, request()) == (same(str(tools.directory), writable=False),)
     with pytest.raises(RunError, match="No such file or directory"):
         all_binds(tools, request(binds=(tmp_path / "none",)))
+
+
+def test_a_bind_inside_another_comes_later_and_has_a_mount_point(tmp_path: Path) -> None:
+    tools = Tools(directory=tmp_path / "job" / "tools")
+    copy = tmp_path / "copy"
+    for directory in (tools.directory, tmp_path / "job" / "results", copy):
+        directory.mkdir(parents=True)
+    job = tmp_path / "job"
+    binds = all_binds(tools, request(binds=(job / "results", job), views=(Bind(copy, job),)))
+    assert binds == (
+        Bind(copy, job),
+        same(str(job / "results")),
+        same(str(tools.directory), writable=False),
+    )
+    assert {p.name for p in copy.iterdir()} == {"results", "tools"}
+    (copy / "file").touch()
+    with pytest.raises(RunError, match=r"bind .*/job/file/x: .*/copy/file: File exists"):
+        all_binds(tools, request(views=(Bind(copy, job), Bind(tmp_path, job / "file" / "x"))))
 
 
 @pytest.mark.parametrize(

@@ -531,7 +531,7 @@ def test_sockets_and_memory_of_ranks_are_parsed_from_the_agent() -> None:
         "maps 7f01-7f02 r--p 00000000 08:01 5 /lib/x\n"
         "1 process 13\n"
     )
-    found = parse_holdings(text)
+    found = parse_holdings(text, "guest")
     assert found[0] == RankHolds(
         links=frozenset({("127.0.0.1:8080", "127.0.0.1:40960")}), memory=frozenset({("00:01", "77")})
     )

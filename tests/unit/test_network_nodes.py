@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
-from nearmetal.environments import InstanceRequest, Seat, Tools
+from nearmetal.environments import InstanceRequest, Seat, Tools, native
 from nearmetal.environments.instance import init_name
 from nearmetal.environments.native import native_argv
-from nearmetal.errors import UsageError
+from nearmetal.errors import RunError, UnavailableError, UsageError
 from nearmetal.model.environments.network import NetworkSettings
 from nearmetal.model.study import Arm, Attachment, Environment, NodeLink, Placement, Transport
 from nearmetal.network import plan
@@ -20,6 +21,7 @@ from nearmetal.network.nodes import DEVICE, SLOT, SWITCH, UPLINK, switch_ports
 from nearmetal.network.plan import NetworkPlan, NetworkRequest
 from nearmetal.node.links import relay_argv
 from nearmetal.report.tables.cells import shape_text
+from nearmetal.testing.fake_host import FakeHost
 
 TOOLS = Tools(directory=Path("/opt/nm"))
 LINK = NodeLink(rate=1e8, delay=1e-4, queue=20_000)
@@ -183,6 +185,33 @@ def test_a_bare_node_gets_a_name_and_a_network_and_nothing_else() -> None:
     enter = moved.index("nsenter")
     assert moved[enter : enter + 3] == ["nsenter", "--net=/run/netns/n1", "--"]
     assert moved[enter + 3] == "/opt/nm/nm-init", "a host name of its own would not be restored"
+    alone = replace(environment, attachment=Attachment.NONE)
+    closed = native_argv(TOOLS, replace(plain, environment=alone, layer=Path("/l")))
+    assert closed[closed.index("wrap") : -len(init)] == ["wrap", "--new-net", "--"]
+
+
+def test_where_no_network_of_its_own_can_be_made_an_instance_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def forbidden(*_: object) -> None:
+        raise RunError("nm-box: unshare user namespace: Operation not permitted")
+
+    monkeypatch.setattr(native, "user_namespace_holder", forbidden)
+    monkeypatch.setattr(native, "control_groups", lambda *_, **__: nullcontext({}))
+    files = {"/proc/sys/kernel/unprivileged_userns_clone": b"0\n"}
+    request = InstanceRequest(
+        label="nearmetal-1-0",
+        hostname="nm0",
+        environment=Environment(name="native", backend="native", attachment=Attachment.NONE),
+        scratch=tmp_path,
+        layer=tmp_path,
+    )
+    with (
+        pytest.raises(UnavailableError, match="no network of its own without root") as refused,
+        native.Native().start(FakeHost(root=False, files=files), TOOLS, request),
+    ):
+        pass
+    assert refused.value.remedy == "sysctl -w kernel.unprivileged_userns_clone=1"
 
 
 def test_a_placement_of_nodes_crosses_them_by_tcp_and_says_that_they_are_emulated() -> None:

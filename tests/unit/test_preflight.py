@@ -70,14 +70,18 @@ def test_a_directory_that_every_instance_has_for_itself_cannot_be_shared() -> No
     assert seen_directories(asked, arm, Path("/tmp")) == ()
 
 
-def test_the_working_directory_is_shared_where_an_instance_would_not_see_it(tmp_path: Path) -> None:
+def test_instances_have_the_working_directory_where_they_would_not_see_it_or_could_not_write(
+    tmp_path: Path,
+) -> None:
     program(tmp_path)
     asked, arm = study("./app")
+    home = Path("/home/me/work")
+    assert seen_directories(asked, arm, home) == (home,)
+    assert seen_directories(asked, arm, home, virtual=True) == ()
     below = Path("/tmp") in tmp_path.parents
-    assert seen_directories(asked, arm, tmp_path) == ((tmp_path,) if below else ())
-    assert seen_directories(asked, arm, Path("/home/me/work")) == ()
+    assert seen_directories(asked, arm, tmp_path, virtual=True) == ((tmp_path,) if below else ())
     other, in_image = study("./app", environment=replace(BOX, image="debian-mpi"))
-    assert seen_directories(other, in_image, Path("/home/me/work")) == (Path("/home/me/work"),)
+    assert seen_directories(other, in_image, home, virtual=True) == (home,)
 
 
 def test_a_baseline_that_cannot_run_is_named_with_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:

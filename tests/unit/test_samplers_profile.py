@@ -51,7 +51,7 @@ RAW = {
 
 
 def parsed() -> LaunchProfile:
-    return parse_profile(json.dumps(RAW))
+    return parse_profile(json.dumps(RAW), "f")
 
 
 def test_the_whole_is_all_sections_together() -> None:
@@ -91,13 +91,13 @@ def test_a_kernel_is_its_own_section() -> None:
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(TrialFailedError, match="unreadable profile"):
-        parse_profile(text)
+        parse_profile(text, "f")
 
 
 @given(st.text(max_size=40))
 def test_noise_is_refused_and_nothing_else(text: str) -> None:
     with pytest.raises(TrialFailedError):
-        parse_profile(text)
+        parse_profile(text, "f")
 
 
 def test_every_rank_has_to_have_written(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ runs left on them."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -16,8 +15,8 @@ from ..engines.reach import at_once, on_node
 from ..errors import NearmetalError, RunError
 from ..host import LocalHost
 from ..host.facts.nodes import NodeDifference, alike, differences, node_facts
-from ..host.leftovers import Leftover, LeftoverKind
 from ..host.lock import living_runs
+from ..host.replies import read_reply
 from ..host.runtime import make_runtime_directory
 from ..inventory import load_inventory
 from .checking import ENVIRONMENT, Check, can_measure
@@ -51,6 +50,14 @@ class NodeCheck:
     @property
     def answered(self) -> bool:
         return not self.reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What `nearmetal check --json` prints on a node: facts about it, and what can run there."""
+
+    machine: Mapping[str, Any]
+    checks: tuple[Check, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +127,9 @@ def check_nodes(source: str, progress: Progress) -> NodesCheck:
     Raises the errors of load_inventory().
     """
 
-    def answered(name: str, answer: Mapping[str, Any]) -> NodeCheck:
-        checks = tuple(Check(**c) for c in answer["checks"])
+    def answered(name: str, answer: Checked) -> NodeCheck:
         progress.note(f"{name} answered")
-        return NodeCheck(name=name, machine=dict(answer["machine"]), checks=checks)
+        return NodeCheck(name=name, machine=answer.machine, checks=answer.checks)
 
     def silent(name: str, error: NearmetalError) -> NodeCheck:
         progress.note(f"{name} did not answer")
@@ -131,7 +137,7 @@ def check_nodes(source: str, progress: Progress) -> NodesCheck:
 
     inventory = load_inventory(source, LocalHost())
     progress.phase(f"checking {len(inventory.nodes)} nodes")
-    found = _on_each(inventory, ("check", "--json"), answered, silent)
+    found = _on_each(inventory, ("check", "--json"), Checked, answered, silent)
     return compared([*found, *(_unchecked(name, reason) for name, reason in inventory.left_out.items())])
 
 
@@ -149,14 +155,8 @@ def clean_nodes(source: str, progress: Progress, *, dry_run: bool) -> tuple[Node
     Raises the errors of load_inventory().
     """
 
-    def answered(name: str, answer: Mapping[str, Any]) -> NodeCleaned:
-        found, left = (
-            tuple(Leftover(**{**item, "kind": LeftoverKind(item["kind"])}) for item in answer[key])
-            for key in ("found", "left")
-        )
-        silent = tuple(answer.get("not_searched", ()))
-        cleaned = Cleaned(found=found, left=left, failures=tuple(answer["failures"]), not_searched=silent)
-        return NodeCleaned(name=name, cleaned=cleaned)
+    def answered(name: str, answer: Cleaned) -> NodeCleaned:
+        return NodeCleaned(name=name, cleaned=answer)
 
     def silent(name: str, error: NearmetalError) -> NodeCleaned:
         return NodeCleaned(name=name, cleaned=None, reason=error.what, remedy=error.remedy)
@@ -167,25 +167,28 @@ def clean_nodes(source: str, progress: Progress, *, dry_run: bool) -> tuple[Node
     for run in living_runs():  # it may have instances on these nodes
         words += ["--spare", run.run]
     return (
-        *_on_each(inventory, words, answered, silent),
+        *_on_each(inventory, words, Cleaned, answered, silent),
         *(NodeCleaned(name=n, cleaned=None, reason=reason) for n, reason in inventory.left_out.items()),
     )
 
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
 def _on_each(
     inventory: Inventory,
     words: Sequence[str],
-    answered: Callable[[str, Mapping[str, Any]], T],
+    kind: type[A],
+    answered: Callable[[str, A], T],
     silent: Callable[[str, NearmetalError], T],
 ) -> list[T]:
     """Run a command of nearmetal on every node of an inventory, many nodes at a time. Returns one result for
     each node.
 
     words: the command and its arguments.
-    answered: returns the result for a node, given its name and the JSON that the command printed there.
+    kind: type of the JSON that the command prints.
+    answered: returns the result for a node, given its name and what the command printed there.
     silent: returns the result for a node that did not answer, given its name and the error.
     """
     host, options = LocalHost(), options_of(inventory)
@@ -196,10 +199,9 @@ def _on_each(
     def one(name: str, go_on: Callable[[], None]) -> T:
         try:
             done = on_node(host, name, line, options, SECONDS, go_on)
-            begin = done.stdout.find("{")  # a login script may print text before it
             try:
-                return answered(name, dict(json.loads(done.stdout[begin:] if begin >= 0 else "")))
-            except (ValueError, KeyError, TypeError):
+                return answered(name, read_answer(done.stdout, kind, name))
+            except RunError:
                 raise RunError(
                     f"nearmetal does not run there: {done.failure()}",
                     remedy=f"install it at the same path as here: {sys.prefix}",
@@ -208,6 +210,14 @@ def _on_each(
             return silent(name, e)
 
     return at_once([node.name for node in inventory.nodes], one)
+
+
+def read_answer(text: str, kind: type[A], where: str) -> A:
+    """Return what a command of nearmetal printed on a node. A login script may have printed text before it.
+
+    Raises RunError if it has another form.
+    """
+    return read_reply(text[max(0, text.find("{")) :], kind, where)
 
 
 def compared(nodes: Sequence[NodeCheck]) -> NodesCheck:

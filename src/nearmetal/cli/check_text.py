@@ -20,14 +20,14 @@ def short_lines(checks: Sequence[Check], width: int) -> list[str]:
     width: columns of the terminal; longer lines are cut.
     """
     rows = [*_single_rows(checks), *_group_rows(checks)]
-    names = max(len(name) for _, name, _ in rows)
+    names = max((len(name) for _, name, _ in rows), default=0)
     lines = [f" {state:<{_STATE - 1}}{name:<{names}}  {shown}".rstrip() for state, name, shown in rows]
     return [*(cut(line, min(width, WIDTH)) for line in lines), DETAILS]
 
 
 def all_lines(checks: Sequence[Check]) -> list[str]:
     """Return the lines of the full form: every check with all its details."""
-    names = max(len(c.what) for c in checks)
+    names = max((len(c.what) for c in checks), default=0)
     out = []
     for c in checks:
         out.append(f" {c.state:<{_STATE - 1}}{c.what:<{names}}  {c.why}".rstrip())

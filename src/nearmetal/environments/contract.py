@@ -86,6 +86,18 @@ class GuestBase:
     disk: bool = False
 
 
+@dataclass(frozen=True)
+class Bind:
+    """A directory of the machine that is mounted in an instance.
+
+    source: the directory. target: its path inside, which hides what an image, or the machine, has there.
+    """
+
+    source: Path
+    target: Path
+    writable: bool = True
+
+
 @dataclass(frozen=True, kw_only=True)
 class InstanceRequest:
     """The instance that a backend is to start or to restore.
@@ -95,6 +107,8 @@ class InstanceRequest:
     cpus: CPUs of the machine that its processes may use; empty for no restriction.
     seat: its namespace, address and interface on a network that nearmetal has built; None if it joins none.
     binds: directories that are mounted at the same path inside, writable except the directory of the tools.
+    views: further directories, writable, that are mounted at another path inside; see all_binds(). On bare
+        metal, commands see them there. Virtual machines get copies, as of binds.
     scratch: an empty directory for the files of this instance alone.
     tree: root directory of its image, never written to; '/' for image host.
     user_namespace: path of the user namespace that all instances share if nearmetal runs without root
@@ -122,6 +136,7 @@ class InstanceRequest:
     cpus: tuple[int, ...] = ()
     seat: Seat | None = None
     binds: tuple[Path, ...] = ()
+    views: tuple[Bind, ...] = ()
     scratch: Path
     tree: Path = Path("/")
     user_namespace: str | None = None

@@ -34,7 +34,7 @@ def hypervisors(host: Host, program: str) -> tuple[str, ...]:
     done = host.run([program, "cpuid"], timeout=ASK_SECONDS)
     try:
         names = json.loads(done.stdout)["hypervisors"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ()
     return tuple(str(name) for name in names) if isinstance(names, list) else ()
 

@@ -17,8 +17,9 @@ from ..host.processes import labelled as processes
 from ..lifecycle import Costs, Estimate, Method
 from ..model.capabilities import Capabilities
 from ..model.study import Attachment, Environment
-from .contract import Instance, InstanceRequest, Tools, Unavailable
+from .contract import Bind, Instance, InstanceRequest, Tools, Unavailable
 from .criu_images import first_error, statistics_of
+from .instance import source_of
 from .moving import Criu, Dump
 from .program import in_groups, log_failure, write_script
 
@@ -154,10 +155,15 @@ def external_mounts(mountinfo: str, *, own_network: bool) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def external_options(points: Sequence[str]) -> tuple[str, ...]:
-    """Return the CRIU options by which external_mounts() are not saved, but mounted again at the same
-    paths."""
-    return tuple(word for point in points for word in ("--external", f"mnt[{point}]:{point}"))
+def external_options(points: Sequence[str], binds: Sequence[Bind] = ()) -> tuple[str, ...]:
+    """Return the CRIU options by which external_mounts() are not saved, but mounted again from the same
+    paths.
+
+    binds: for a restore, the binds of the instance, some of which come from other paths.
+    """
+    sources = (source_of(binds, Path(point)) for point in points)
+    where = zip(points, sources, strict=True)
+    return tuple(word for point, path in where for word in ("--external", f"mnt[{point}]:{path}"))
 
 
 def bound_to_tool(tools: Tools, label: str, argv: Sequence[str]) -> list[str]:

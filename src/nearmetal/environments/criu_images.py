@@ -111,33 +111,45 @@ def read_pagemap(content: bytes, where: str = "") -> Pagemap:
 
     Raises RunError if the content is truncated.
     """
-    at, entries = _HEADER, []
+    present = lazy = 0
     try:
-        while at < len(content):
-            (size,) = struct.unpack_from("<I", content, at)
-            entry = content[at + 4 : at + 4 + size]
-            if len(entry) < size:
-                raise IndexError(f"{len(entry)} of {size} bytes")
-            entries.append({n: v for n, v in _varints(entry) if isinstance(v, int)})
-            at += 4 + size
-        pages = entries[0][_PAGES_ID]
+        entries = _entries(content)
+        pages = next(entries, {})[_PAGES_ID]
+        for entry in entries:
+            size, flags = PAGE * entry.get(_PAGES, 0), entry.get(_FLAGS, 0)
+            if flags & _IS_PRESENT:
+                present += size
+            elif flags & _IS_LAZY:  # every dump flags the pages that could be lazy, also those in the file
+                lazy += size
     except (struct.error, IndexError, KeyError) as e:
         raise RunError(f"cannot read CRIU's pagemap: {e!r}", where=where) from e
+    return Pagemap(pages=pages, present=present, lazy=lazy)
 
-    def total(mask: int, flags: int) -> int:
-        return PAGE * sum(e.get(_PAGES, 0) for e in entries[1:] if e.get(_FLAGS, 0) & mask == flags)
 
-    # Every dump flags the pages that could be lazy. Only a lazy dump leaves them out of the file.
-    lazy = total(_IS_LAZY | _IS_PRESENT, _IS_LAZY)
-    return Pagemap(pages=pages, present=total(_IS_PRESENT, _IS_PRESENT), lazy=lazy)
+def _entries(content: bytes) -> Iterator[dict[int, int]]:
+    """Yield the numbers in each entry of a pagemap, by number of the field."""
+    at = _HEADER
+    while at < len(content):
+        (size,) = struct.unpack_from("<I", content, at)
+        entry = content[at + 4 : at + 4 + size]
+        if not size or len(entry) < size:
+            raise IndexError(f"{len(entry)} of {size} bytes")
+        yield {n: v for n, v in _varints(entry) if isinstance(v, int)}
+        at += 4 + size
 
 
 def read_pagemaps(images: Path) -> Iterator[Pagemap]:
-    """Parse all pagemap-*.img files of a directory. Raises RunError like read_pagemap(), and OSError."""
+    """Parse all pagemap-*.img files of a directory.
+
+    Raises RunError if one cannot be read, and OSError if the directory cannot."""
     files = UntrustedDirectory(images)
     for name in files.names():
         if name.startswith("pagemap-") and name.endswith(".img"):
-            yield read_pagemap(files.read_bytes(name, _LONGEST_PAGEMAP), str(images / name))
+            try:
+                content = files.read_bytes(name, _LONGEST_PAGEMAP)
+            except OSError as e:
+                raise RunError(f"cannot read CRIU's pagemap: {e.strerror}", where=str(images / name)) from e
+            yield read_pagemap(content, str(images / name))
 
 
 def check_images(images: Path) -> None:

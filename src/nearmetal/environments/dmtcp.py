@@ -60,11 +60,13 @@ class Dmtcp:
     def coordinator(self, port_file: Path, images: Path) -> list[str]:
         """Return the command line of a coordinator, which listens on a free port.
 
-        port_file: file to which it writes the number of this port.
+        port_file: file to which it writes the number of this port. Temporary files go to the same directory.
         images: directory for the checkpoint files.
         """
         where = ["--coord-port", "0", "--port-file", str(port_file), "--ckptdir", str(images)]
-        return [self._program("dmtcp_coordinator"), *where, "-q"]
+        # Its option --tmpdir has no effect, and any user can take the name that it uses in /tmp.
+        own = ["env", f"DMTCP_TMPDIR={port_file.parent}"]
+        return [*own, self._program("dmtcp_coordinator"), *where, "-q"]
 
     def launch(self, port: int, images: Path, scratch: Path, mpi: Mpi) -> list[str]:
         """Return the command prefix that runs a job under DMTCP.

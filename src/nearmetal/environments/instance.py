@@ -7,7 +7,7 @@ import hmac
 import os
 import secrets
 import signal
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,10 @@ from ..errors import RunError, UnavailableError
 from ..host import REPORT_FD, Host, Launched, MissingValue, cgroups
 from ..host.processes import labelled as processes
 from ..host.runtime import rebuild_remedy
+from ..host.untrusted import UntrustedDirectory
 from ..model.environments.image import HOST
 from ..model.study import Limits
-from .contract import InstanceRequest, Tools, Unavailable
+from .contract import Bind, InstanceRequest, Tools, Unavailable
 
 START_TIMEOUT = 60.0
 """Time limit of a start, in seconds. A start normally takes milliseconds."""
@@ -91,6 +92,8 @@ def make_instance(
     enter = [tools / "nm-box", "enter", "--pid", str(namespaces_of), "--label", request.label]
     if by_init:
         enter += ["--by-init", init_name(request.label)]
+    elif namespaces_of == 0:
+        enter += view_words(request)
     if user:
         enter.append("--user-namespace")
     if cpus:
@@ -108,6 +111,11 @@ def make_instance(
         agent_line=" ".join([*words, *directories]),
         enter=tuple(enter),
     )
+
+
+def view_words(request: InstanceRequest) -> list[str]:
+    """Return the options of nm-box by which a command on bare metal sees the views of a request."""
+    return [word for v in request.views for word in ("--bind", str(v.source), "--at", str(v.target))]
 
 
 @contextmanager
@@ -303,9 +311,58 @@ def require_seat(request: InstanceRequest) -> None:
         )
 
 
+def all_binds(tools: Tools, request: InstanceRequest, *own: Path) -> tuple[Bind, ...]:
+    """Return everything that is to be mounted in an instance, in the order of mounting: the binds and the
+    views of the request, the directory of the tools, which is read-only, and further directories at the same
+    path. Links are followed on the machine, because they may lead elsewhere inside.
+
+    Of two with the same target the later one counts. A directory whose target lies inside another one's is
+    mounted after it. Its mount point is made in the other's source if it is missing.
+
+    Raises RunError if a source does not exist, or a mount point cannot be made. Some container programs would
+    create the source.
+    """
+    binds: dict[Path, Bind] = {}
+    for bind in (*(Bind(p, p) for p in (*request.binds, *own)), *request.views):
+        target = bind.target.resolve()
+        binds[target] = Bind(bind.source.resolve(), target)
+    # The machine runs the tools too, so they are read-only inside.
+    directory = tools.directory.resolve()
+    binds.pop(directory, None)
+    around = innermost(binds.values(), directory)
+    if around is None or around.source != around.target:
+        binds[directory] = Bind(directory, directory, writable=False)
+    ordered = [binds[target] for target in sorted(binds)]
+    for number, bind in enumerate(ordered):
+        if not bind.source.exists():
+            raise RunError(f"bind {bind.source}: No such file or directory")
+        if (outer := innermost(ordered[:number], bind.target)) is not None:
+            # An instance may have planted links in the other's source before.
+            inside, point = UntrustedDirectory(outer.source), bind.target.relative_to(outer.target)
+            for path in (*reversed(point.parents), point):
+                try:
+                    inside.make_directory(path)
+                except OSError as e:
+                    raise RunError(f"bind {bind.target}: {inside.path_to(path)}: {e.strerror}") from e
+    return tuple(ordered)
+
+
+def innermost(binds: Iterable[Bind], path: Path) -> Bind | None:
+    """Return the bind through which an instance sees a path; None if it is below no target."""
+    around = (b for b in binds if path.is_relative_to(b.target))
+    return max(around, key=lambda b: len(b.target.parts), default=None)
+
+
+def source_of(binds: Iterable[Bind], path: Path) -> Path:
+    """Return the path on the machine of what an instance sees at a path."""
+    around = innermost(binds, path)
+    return path if around is None else around.source / path.relative_to(around.target)
+
+
 def box_argv(
     tools: Tools,
     request: InstanceRequest,
+    binds: Sequence[Bind],
     options: Sequence[str],
     groups: Sequence[Path],
     *,
@@ -314,6 +371,7 @@ def box_argv(
     """Return the `nm-box start` command line of an instance: nm-init runs with an overlay over the tree of
     the request as its root directory.
 
+    binds: from all_binds(). They replace those of the request.
     options: further options, which select its namespaces.
     groups: directories of its control groups.
     report_fd: descriptor on which nm-box and nm-init report (BOX_REPORTS).
@@ -331,16 +389,18 @@ def box_argv(
         argv += ["--layer", str(request.layer)]
     for group in groups:
         argv += ["--cgroup", str(group)]
-    own = tools.directory.resolve()
-    # The machine runs the tools too, so they are read-only inside.
-    binds = [path for p in request.binds if (path := p.resolve()) != own]
-    if not any(own.is_relative_to(b) for b in binds):
-        argv += ["--bind-read-only", str(own)]
     for bind in binds:
-        argv += ["--bind", str(bind)]
+        argv += ["--bind" if bind.writable else "--bind-read-only", str(bind.source)]
+        argv += ["--at", str(bind.target)] if bind.target != bind.source else []
     if request.cpus:
         argv += ["--cpus", ",".join(map(str, request.cpus))]
-    init = [str(own / "nm-init"), "--first-fd", str(report_fd), "--socket", init_name(request.label)]
+    init = [
+        str(tools.directory.resolve() / "nm-init"),
+        "--first-fd",
+        str(report_fd),
+        "--socket",
+        init_name(request.label),
+    ]
     return [*argv, "--report-fd", str(report_fd), "--", *init]
 
 

@@ -26,6 +26,7 @@ from . import criu as criu_of
 from .contract import Available, Instance, InstanceRequest, Tools, Unavailable
 from .criu_connections import connection_options, waiting_options
 from .criu_restoring import EarlyRestore, restorer
+from .holder import user_namespace_holder
 from .instance import (
     START_TIMEOUT,
     BoxInstance,
@@ -35,16 +36,18 @@ from .instance import (
     make_instance,
     occupied,
     seconds,
+    view_words,
 )
 from .moving import Criu, Dump, Restore
-from .probe import probe
+from .probe import probe, remedy
 from .tree import in_tree
 
 ACCOUNTS = frozenset({"cpuacct", "memory", "blkio"})
 
 
 class Native(criu_of.RestoresConnections):
-    """The bare machine, with attachment host or loopback. An instance with a seat is an emulated node."""
+    """The bare machine, with attachment host or loopback. An instance with a seat is an emulated node. One
+    with a layer and attachment none has a network namespace of its own."""
 
     name = "native"
     capabilities = Capabilities(own=frozenset(), attachments=BARE_ATTACHMENTS)
@@ -114,13 +117,38 @@ def native_argv(tools: Tools, request: InstanceRequest) -> list[str]:
     its killed children at once: CRIU can restore a process only if its PID is free.
     """
     init = [tools / "nm-init", "--first-fd", str(REPORT_FD), "--socket", init_name(request.label)]
+    user = ["--user-namespace", request.user_namespace] if request.user_namespace is not None else []
     if request.layer is not None:
-        return [*restorer(tools, replace(request, cpus=()), {}), *criu_of.network_of_seat(request), *init]
+        network = criu_of.network_of_seat(request)
+        if _own_network(request):
+            network = (tools / "nm-box", "wrap", *user, "--new-net", "--")
+        return [*restorer(tools, replace(request, cpus=()), {}), *network, *init]
     if request.seat is None:
         return init
-    user = ["--user-namespace", request.user_namespace] if request.user_namespace is not None else []
     where = ["--hostname", request.hostname, "--netns", request.seat.netns, *user]
+    where += view_words(request)
     return [tools / "nm-box", "start", "--bare", *where, "--report-fd", str(REPORT_FD), "--", *init]
+
+
+def _own_network(request: InstanceRequest) -> bool:
+    """Return whether an instance gets a network namespace that no other process of the machine is in."""
+    attachment = request.environment.attachment
+    return request.seat is None and request.layer is not None and attachment is Attachment.NONE
+
+
+def _able(host: Host, tools: Tools, request: InstanceRequest, last: ExitStack) -> InstanceRequest:
+    """Return the request with a user namespace, which lasts until `last` is closed, if one is missing to make
+    the network namespace of the instance.
+
+    Raises UnavailableError if the kernel forbids it.
+    """
+    if not _own_network(request) or request.user_namespace is not None or host.is_root():
+        return request
+    try:
+        holder = last.enter_context(user_namespace_holder(host, tools, request.label))
+    except RunError as error:
+        raise request.refused(f"no network of its own without root: {error.what}", remedy(host)) from error
+    return replace(request, user_namespace=holder.path)
 
 
 @contextmanager
@@ -135,7 +163,7 @@ def start_native(
     """
     attachment = request.environment.attachment
     fits = BARE_ATTACHMENTS if request.seat is None else (Attachment.HOST,)
-    if attachment not in fits:
+    if attachment not in fits and not _own_network(request):
         raise request.refused(
             f"{request.environment.backend} has the machine's own network, not {attachment.value}",
             "attachment: host (shared memory) or loopback (TCP)",
@@ -152,7 +180,7 @@ def start_native(
             with in_tree(host, tools, request, groups) as instance:
                 yield instance
         elif request.seat is not None or request.first_process or request.layer is not None:
-            with _bare(host, tools, request, groups, last) as instance:
+            with _bare(host, tools, _able(host, tools, request, last), groups, last) as instance:
                 yield instance
         else:
             if not groups:
@@ -206,7 +234,7 @@ def _bare(
             # Without a namespace, ranks report the machine's own host name.
             hostname=None if boxed else os.uname().nodename,
             pid=pid,
-            namespaces_of=0 if request.seat is None else pid,
+            namespaces_of=0 if request.seat is None and not _own_network(request) else pid,
             # On bare metal a command needs no help to start; the detour costs 0.2 ms.
             by_init=request.seat is not None or request.layer is not None,
             groups=groups,

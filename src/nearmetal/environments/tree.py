@@ -15,7 +15,7 @@ from pathlib import Path
 from ..errors import UnavailableError
 from ..host import Host, cgroups
 from .contract import InstanceRequest, Tools
-from .instance import BoxInstance, box, box_argv, box_phases, make_instance, seconds
+from .instance import BoxInstance, all_binds, box, box_argv, box_phases, make_instance, seconds
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def in_tree(
         )
     options = ["--mounts-only", *(("--netns", netns) if netns is not None else ())]
     spawning = time.monotonic_ns()
-    argv = box_argv(tools, request, options, cgroups.unique(groups))
+    argv = box_argv(tools, request, all_binds(tools, request), options, cgroups.unique(groups))
     with box(host, request.label, argv, groups) as facts:
         yield make_instance(
             tools,

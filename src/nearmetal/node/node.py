@@ -42,6 +42,7 @@ from .software import Software, all_software, launcher
 from .ssh import SshKeys, make_keys
 from .survey.attachments import wanted_by
 from .survey.programs import runs_mpi
+from .working_directory import WorkingDirectory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,7 @@ class Node:
     scratch: directory of the run, in memory if a tmpfs can be mounted.
     work: parent of the programs' working directories, on a disk if there is one; None if no program has a
         directory of its own.
+    working_directory: where nearmetal was started, and all other programs of the user run.
     arms: the arms that can run here, by name.
     backends: by name.
     networks: by name of the arm and whether it is the A/A arm; only for arms with their own network outside
@@ -81,6 +83,7 @@ class Node:
     label: str
     scratch: Path
     work: Path | None
+    working_directory: WorkingDirectory
     arms: Mapping[str, Arm]
     backends: Mapping[str, Backend]
     networks: Mapping[tuple[str, bool], Network]
@@ -272,6 +275,7 @@ def open_node(
             label=label,
             scratch=scratch,
             work=work,
+            working_directory=WorkingDirectory(machine.host, machine.tools, Path.cwd(), label, stack),
             launcher_groups=groups,
             accounting=accounting_groups(machine.host, study, arms, backends, label, scratch, stack),
             ssh=ssh,

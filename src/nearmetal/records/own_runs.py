@@ -134,7 +134,7 @@ def own_run(directory: Path) -> OwnRun | None:
         return None
     except OSError as e:
         raise RecordsError(f"cannot read: {e.strerror}", where=str(place / name)) from e
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         remedy = "remove it; nearmetal resume then asks whether the run is trusted"
         raise RecordsError(f"corrupt: {e}", where=str(place / name), remedy=remedy) from e
     same = run.owner == path.stat().st_uid and run.studies == studies_digest(path)
@@ -182,6 +182,6 @@ def _forget_oldest(place: Path) -> None:
         if name.endswith(".json") and (facts := notes.stat(name)) is not None
     }
     for name in sorted(written, key=written.__getitem__)[: max(0, len(written) - KEPT)]:
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
             if msgspec.json.decode(notes.read_bytes(name), type=OwnRun).workers is None:
                 notes.unlink(name)

@@ -13,7 +13,7 @@ from ..host.facts.nodes import differences, node_facts
 from ..host.facts.provenance import provenance
 from ..launchers import withheld
 from ..meters.inside import counted_everywhere, inside_record, offered_events
-from ..model.record import JsonValue
+from ..model.record import JsonValue, section
 from ..model.study import Study
 from ..node.bases import base_record
 from ..node.machine import Machine
@@ -24,6 +24,7 @@ from ..report.node_differences import difference_lines
 from ..workloads.build import contents_digest
 from ..workloads.protocol import EVENTS
 from .block import Recording
+from .by_hand import run_by_hand
 from .rehearsal import Rehearsed, rehearse
 
 
@@ -50,6 +51,7 @@ def describe(node: Node, rehearsed: Rehearsed, not_here: Mapping[str, str]) -> d
         "storage": rehearsed.storage,
         "working_directories": rehearsed.working_directories,
         "limits": rehearsed.limits,
+        "view": node.working_directory.record(),
         "network": node.network_record(),
         "machines": node.real.record(),
         "boots": boot_records(machine.host) if node.bases else {},
@@ -102,11 +104,14 @@ def join_run(
         if known["node"] == name and known.get("boot") == boot and "parity" in known:
             found = {**known, "run": node.label}
             directory.node_files.write(node.label, found, node=name)
+            node.working_directory.reopen(section(found, "view"), directory.path.parent)
             return found
     progress.phase(f"rehearsal on {name}: round 0, discarded")
     logs = recording.logs / node.label
     logs.mkdir(parents=True, exist_ok=True)
-    rehearsed = rehearse(node, replace(recording, logs=logs), progress, directory.plan().work)
+    by_hand = run_by_hand(node, directory.path.parent, progress)
+    work = directory.plan().work
+    rehearsed = rehearse(node, replace(recording, logs=logs), progress, work, by_hand=by_hand)
     trouble = {**rehearsed.failed, **rehearsed.unlike}
     if trouble:
         reasons = "; ".join(f"{arm}: {why}" for arm, why in trouble.items())

@@ -62,10 +62,13 @@ class Rehearsed:
     notes: tuple[str, ...]
 
 
-def rehearse(node: Node, recording: Recording, progress: Progress, work: Work | None = None) -> Rehearsed:
+def rehearse(
+    node: Node, recording: Recording, progress: Progress, work: Work | None = None, *, by_hand: bool = False
+) -> Rehearsed:
     """Run block 0. Arms that fail in it are run a second time.
 
     work: units of work in a slice, if the plan of the run is already fixed; None to determine them here.
+    by_hand: whether the programs have been run by hand, which takes the place of the A/A arms.
 
     Raises RunError if every arm fails.
     """
@@ -98,6 +101,9 @@ def rehearse(node: Node, recording: Recording, progress: Progress, work: Work | 
         verifications=Verifications(),
         verify_all=True,
     )
+    if by_hand:
+        kept = tuple(trial for trial in order.block.trials if not trial.aa)
+        order = replace(order, block=replace(order.block, trials=kept))
     begin = time.monotonic()
     records = tuple(run_block(node, order, recording, Rehearsal(audit=audit, fit=fit.fit)))
     seconds = time.monotonic() - begin - audit_seconds - fit.seconds

@@ -54,6 +54,7 @@ def reopened_node(
     with open_node(machine, study, backends, label, progress, force=force, given=given) as node:
         _same_images(node, directory)
         _same_machines(node, directory)
+        node.working_directory.reopen(section(directory.provenance, "view"), directory.path.parent)
         directory.reopen()
         yield node, Recording(logs=directory.path / "logs", events=_events_then(directory))
 

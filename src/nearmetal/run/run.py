@@ -37,6 +37,7 @@ from ..workloads.protocol import EVENTS
 from .block import Recording
 from .bounds.measuring import RoofMeter
 from .budget import LONGER, no_verdict
+from .by_hand import run_by_hand
 from .cost_cache import measured_costs, store_costs
 from .describing import describe, machine_differences
 from .given import given_input
@@ -218,8 +219,9 @@ def fix_plan(
     study = node.study
     events = EVENTS if study.design.perf_events else ()
     recording = Recording(logs=directory.path / "logs", events=events)
+    by_hand = run_by_hand(node, directory.path.parent, progress)
     progress.phase("rehearsal: round 0, discarded")
-    rehearsed = rehearse(node, recording, progress)
+    rehearsed = rehearse(node, recording, progress, by_hand=by_hand)
     study = without_failed(study, rehearsed)
     for arm, why in rehearsed.failed.items():
         progress.note(f"{arm} is left out, since it failed in the rehearsal: {why}")

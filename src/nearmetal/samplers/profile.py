@@ -78,8 +78,10 @@ class LaunchProfile:
         )
 
 
-def parse_profile(text: str) -> LaunchProfile:
+def parse_profile(text: str, where: str) -> LaunchProfile:
     """Parse the content of a file profile.<rank>.json.
+
+    where: the file, for the error.
 
     Raises TrialFailedError if it is not a profile.
     """
@@ -87,5 +89,5 @@ def parse_profile(text: str) -> LaunchProfile:
         return msgspec.json.decode(text, type=LaunchProfile)
     except (ValueError, RecursionError) as e:
         raise TrialFailedError(
-            f"unreadable profile ({type(e).__name__}: {e}): {text[:200]!r}", remedy="read the trial's logs"
+            f"unreadable profile: {e}: {text[:200]!r}", where=where, remedy="read the trial's logs"
         ) from e

@@ -31,6 +31,7 @@ from ..host.counters.trial import local_scale
 from ..host.processes.failure import describe_failure
 from ..host.untrusted import UntrustedDirectory
 from ..model.scope import NODE, Scope
+from ..records.json_files import parse_json
 from .commands import CommandPipe
 from .frames import FrameWriter, raw_beside, whole_lines
 
@@ -237,7 +238,7 @@ def cost_of_samples(directory: UntrustedDirectory, raw: str) -> SamplingCost:
     except FileNotFoundError:
         return NO_COST
     try:
-        begin, end = json.loads(first or b"{}"), json.loads(last or b"{}")
+        begin, end = parse_json(first or b"{}"), parse_json(last or b"{}")
         return SamplingCost(
             seconds=float(end["monotonic"]) - float(begin["monotonic"]),
             cpu=float(end["own"]) - float(begin["own"]),

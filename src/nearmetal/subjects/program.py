@@ -51,13 +51,21 @@ class Programs(Subject):
         for _ in range(design.warm_up):
             for t in shuffled(trials, rng):
                 with arms[t.id].running.guard():
+                    self._prepare(workload)
                     _run_once(arms[t.id], workload)
         ran: dict[str, list[tuple[Row, ...]]] = {t.id: [] for t in trials}
         for t in rounds(trials, rng, design.runs):
-            with arms[t.id].running.guard(), arms[t.id].timed_run(workload.name):
-                ran[t.id].append(_run_once(arms[t.id], workload))
+            with arms[t.id].running.guard():
+                self._prepare(workload)
+                with arms[t.id].timed_run(workload.name):
+                    ran[t.id].append(_run_once(arms[t.id], workload))
         for t in trials:
             t.found.rows += merged_rounds(ran[t.id])
+
+    def _prepare(self, workload: CommandWorkload | ApplicationWorkload) -> None:
+        """Bring the working directory into the state in which each run begins."""
+        if not workload.own_directory:
+            self.group.node.working_directory.prepare()
 
 
 def _seconds(workload: CommandWorkload | ApplicationWorkload, arm: Arm) -> float:

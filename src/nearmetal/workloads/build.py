@@ -260,7 +260,7 @@ def _versions(host: Host, cache: Path, gcc: str, mpicc: str) -> dict[str, str]:
     """
     key = json.dumps([_stamp(gcc), _stamp(mpicc)])
     file = cache / VERSIONS
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         kept = json.loads(file.read_text())
         if kept["key"] == key:
             return {"compiler": str(kept["compiler"]), "mpi": str(kept["mpi"])}
@@ -333,9 +333,9 @@ def _digest(source: Path, toolchain: Sequence[str], cpu: str, flags: str) -> str
 def _recorded(directory: Path) -> BuiltTools | None:
     """Return the build in a directory of the cache; None if it does not exist or is incomplete."""
     try:
-        record = json.loads((directory / RECORD).read_text())
+        record = json.loads(UntrustedDirectory(directory).read_bytes(RECORD))
         built = BuiltTools(directory=directory / "bin", **record)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
     return built if all((built.directory / p).is_file() for p in PROGRAMS) else None
 

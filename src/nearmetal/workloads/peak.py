@@ -50,7 +50,7 @@ def parse_peak(text: str) -> Peak:
     try:
         found = msgspec.json.decode(text, type=Peak)
     except (ValueError, RecursionError) as e:
-        raise RunError(f"unreadable answer from nm-dgemm ({e}): {text[:_SHOWN]!r}") from e
+        raise RunError(f"unreadable answer: {e}: {text[:_SHOWN]!r}", where="nm-dgemm") from e
     if any(len(size.seconds) != len(found.cpus) for size in found.sizes):
-        raise RunError(f"no answer from nm-dgemm: {text[:_SHOWN]!r}")
+        raise RunError(f"no answer: {text[:_SHOWN]!r}", where="nm-dgemm")
     return found

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from ..errors import TrialFailedError
-from ..host.processes.failure import find_error_line
+from ..host.processes.failure import MOST_SHOWN, find_error_line
 from ..model.record import RankPlace
 
 T = TypeVar("T")
@@ -177,12 +177,14 @@ def parse_line(text: bytes | str) -> Line:
         raise _failure(text, e) from e
 
 
-def parse_report(text: str) -> RankReport:
+def parse_report(text: str, where: str = "nm-rank") -> RankReport:
     """Parse the file rank.<rank>.json that nm-rank writes.
+
+    where: the file, for the error.
 
     Raises TrialFailedError if it is invalid.
     """
-    return _of_rank(_reports, text)
+    return _of_rank(_reports, text, where)
 
 
 def parse_offered(text: str) -> dict[str, str]:
@@ -190,14 +192,14 @@ def parse_offered(text: str) -> dict[str, str]:
 
     Raises TrialFailedError if the output is invalid.
     """
-    return _of_rank(_texts, text)
+    return _of_rank(_texts, text, "nm-rank")
 
 
-def _of_rank(decoder: msgspec.json.Decoder[T], text: str) -> T:
+def _of_rank(decoder: msgspec.json.Decoder[T], text: str, where: str) -> T:
     try:
         return _decoded(decoder, text)
     except ValueError as e:
-        raise _unreadable("nm-rank", e, text) from e
+        raise _unreadable(where, e, text) from e
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], text: bytes | str) -> T:
@@ -213,13 +215,14 @@ def _decoded(decoder: msgspec.json.Decoder[T], text: bytes | str) -> T:
         raise ValueError(str(e)) from e
 
 
-def _unreadable(program: str, why: ValueError, text: bytes | str) -> TrialFailedError:
+def _unreadable(where: str, why: ValueError, text: bytes | str) -> TrialFailedError:
     shown = text[:SHOWN] if isinstance(text, str) else text[:SHOWN].decode(errors="replace")
-    what = f"unreadable line from {program}: {why}: {shown!r}"
-    return TrialFailedError(what, remedy="read the trial's logs")
+    return TrialFailedError(f"unreadable line: {why}: {shown!r}", where=where, remedy="read the trial's logs")
 
 
 def _failure(text: bytes | str, why: ValueError) -> TrialFailedError:
     line = text if isinstance(text, str) else text[:LONGEST].decode(errors="replace")
     error = find_error_line(line) if '"error"' in line[:SHOWN] else None
-    return TrialFailedError(str(error)) if error is not None else _unreadable("nm-micro", why, text)
+    if error is None:
+        return _unreadable("nm-micro", why, text)
+    return TrialFailedError(error.what[:MOST_SHOWN], where=error.where[:MOST_SHOWN])

@@ -58,7 +58,9 @@ def container(given: Wrapped) -> list[str]:
     argv = ["unshare", "--mount", "--ipc", "--pid", "--fork", "--kill-child"]
     if isinstance(own, UnsharedSettings) and own.time:
         argv.append("--time")
-    binds = [f"{'bind' if writable else 'bind,ro'}={path}" for path, writable in given.binds.items()]
+    binds = []
+    for bind in given.binds:
+        binds += [str(bind.target), "bind" if bind.writable else "bind,ro", str(bind.source)]
     return [*argv, "--", sys.executable, __file__, str(given.root), *binds, "--", *given.report.argv]
 
 
@@ -72,7 +74,7 @@ def change_root(root: str, *words: str) -> None:
         ("/sys", "bind", "/sys"),
     ]
     mounts += [(top, "tmpfs", "none") for top in ("/dev/shm", "/tmp", "/run")]
-    mounts += [(path, kind, path) for kind, _, path in (word.partition("=") for word in words[:at])]
+    mounts += zip(words[0:at:3], words[1:at:3], words[2:at:3], strict=True)
     for path, kind, source in mounts:
         place = root + path
         Path(place).mkdir(parents=True, exist_ok=True)

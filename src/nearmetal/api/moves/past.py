@@ -12,14 +12,15 @@ from ...host.durable import write_file
 from ...host.runtime import user_state
 from ...host.untrusted import UntrustedDirectory
 from ...lifecycle import Method, PastMove, Prediction
+from ...records.json_files import parse_json
 
 _RULES = 2
 """Number of the rules by which moves are predicted. Raise it when predictions of the same move change: moves
 that were predicted by other rules correct nothing."""
 _KEPT = 1000
 """Number of earlier moves that are kept when another one is recorded."""
-
-
+_LONGEST = 1e9
+"""Most seconds of a move that are believed."""
 _NAME = "moves.jsonl"
 
 
@@ -33,7 +34,7 @@ def past_moves() -> list[PastMove]:
     found = []
     for line in _lines():
         try:
-            read: Mapping[str, str | float | None] = json.loads(line)
+            read: Mapping[str, str | float | None] = parse_json(line)
             if read.get("rules") != _RULES:
                 continue
             times = {k: _number(v) for k, v in read.items() if k not in ("rules", "kind", "method")}
@@ -43,15 +44,18 @@ def past_moves() -> list[PastMove]:
     return found
 
 
-def _lines() -> list[str]:
+def _lines() -> list[bytes]:
     try:
-        return UntrustedDirectory(_directory()).read_bytes(_NAME).decode(errors="replace").splitlines()
+        return UntrustedDirectory(_directory()).read_bytes(_NAME).splitlines()
     except OSError:
         return []
 
 
 def _number(value: str | float | None) -> float:
-    return math.nan if value is None else float(value)
+    seconds = math.nan if value is None else float(value)
+    if seconds < 0 or seconds > _LONGEST:
+        raise ValueError(f"no move takes {seconds:g} s")
+    return seconds
 
 
 def keep(kind: str, prediction: Prediction, total: float, downtime: float | None) -> None:
@@ -67,7 +71,7 @@ def keep(kind: str, prediction: Prediction, total: float, downtime: float | None
         "downtime": downtime,
     }
     known = {k: v if v is not None and math.isfinite(v) else None for k, v in times.items()}
-    line = json.dumps({"rules": _RULES, "kind": kind, "method": prediction.method.value, **known})
+    line = json.dumps({"rules": _RULES, "kind": kind, "method": prediction.method.value, **known}).encode()
     with contextlib.suppress(OSError):  # a full disk must not turn a finished move into a failure
         _directory().mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_file(_directory() / _NAME, "\n".join([*_lines()[-_KEPT:], line, ""]).encode())
+        write_file(_directory() / _NAME, b"\n".join([*_lines()[-_KEPT:], line, b""]))

@@ -72,8 +72,8 @@ def container(given: Wrapped, *, lacking: tuple[str, ...]) -> list[str]:
         argv += ["--bind", f"{given.root}{top}:{top}"]
     if lacking:
         argv += ["--drop-caps", ",".join(lacking)]
-    for path, writable in given.binds.items():
-        argv += ["--bind", f"{path}:{path}{'' if writable else ':ro'}"]
+    for bind in given.binds:
+        argv += ["--bind", f"{bind.source}:{bind.target}{'' if bind.writable else ':ro'}"]
     return [*argv, str(given.root), *given.report.argv]
 
 

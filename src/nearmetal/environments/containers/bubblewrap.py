@@ -43,6 +43,6 @@ def container(given: Wrapped) -> list[str]:
     argv += ["--bind", "/sys", "/sys", "--dev-bind", "/dev", "/dev"]
     for top, mode in (("/dev/shm", "1777"), ("/tmp", "1777"), ("/run", "0755")):
         argv += ["--perms", mode, "--tmpfs", top]
-    for path, writable in given.binds.items():
-        argv += ["--bind" if writable else "--ro-bind", str(path), str(path)]
+    for bind in given.binds:
+        argv += ["--bind" if bind.writable else "--ro-bind", str(bind.source), str(bind.target)]
     return [*argv, "--", *given.report.argv]

@@ -51,8 +51,8 @@ def container(given: Wrapped) -> list[str]:
     require_plain(given, "ch-run", without=":")
     argv = [*CH_RUN, "--write", "--private-tmp", "--no-passwd", "--cd", "/"]
     argv += ["--bind", f"{given.overlay / 'shm'}:/dev/shm"]
-    for path in given.binds:
-        argv += ["--bind", f"{path}:{path}"]
+    for bind in given.binds:
+        argv += ["--bind", f"{bind.source}:{bind.target}"]
     return [*argv, str(given.root), "--", *given.report.argv]
 
 

@@ -18,11 +18,12 @@ from ...lifecycle import Method
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
-from ..contract import Instance, InstanceRequest, Tools, Unavailable
+from ..contract import Bind, Instance, InstanceRequest, Tools, Unavailable
 from ..criu_restoring import restorer, restoring_from
 from ..instance import (
     CONTROLLERS,
     VERSION_TIMEOUT,
+    all_binds,
     control_groups,
     require_fitting,
     require_root,
@@ -52,7 +53,7 @@ from .docker_daemon import COMMAND_TIMEOUT, cgroup_driver, container, remove, so
 from .docker_image import FRESH, look_at, overlays, skeleton_image
 from .docker_runc import identity_of
 from .docker_seat import in_seat, taken
-from .wrapped import ProgramBackend, all_binds, state_of
+from .wrapped import ProgramBackend, mount_words, state_of
 
 
 class Docker(ProgramBackend, criu_of.RestoresByCriu):
@@ -169,7 +170,6 @@ def _prepared(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_P
     """
     require_root(host, request)
     require_fitting(request)
-    binds = all_binds(tools, request)
     by_parent = cgroup_driver(host) == "cgroupfs"
     tree = look_at(request.tree)
     with ExitStack() as stack:
@@ -184,7 +184,7 @@ def _prepared(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_P
         report = stack.enter_context(first_report(tools, inner, outlives=request.layer is not None))
         words = container_words(
             request,
-            {**binds, report.directory: True},
+            all_binds(tools, request, report.directory),
             image=skeleton_image(host, tree, state),
             mounts=overlays(tree, request.layer or state),
             seat=seat,
@@ -215,7 +215,7 @@ def _restored(
 
 def container_words(
     request: InstanceRequest,
-    binds: Mapping[Path, bool],
+    binds: Sequence[Bind],
     *,
     image: str,
     mounts: Sequence[str],
@@ -224,7 +224,7 @@ def container_words(
 ) -> list[str]:
     """Return the arguments of `docker run` and `docker create` up to the payload.
 
-    binds: paths that are mounted at the same path inside -> whether they are writable.
+    binds: from all_binds().
     image: name of the skeleton image.
     mounts: further arguments, from docker_image.overlays().
     groups: path of the parent control group; None if the daemon's cgroup driver accepts none. The limits are
@@ -250,8 +250,8 @@ def container_words(
             words += ["--memory", str(limits.memory), "--memory-swap", str(limits.memory)]
     for name, mode in FRESH.items():
         words += ["--tmpfs", f"/{name}:rw,exec,nosuid,nodev,mode={mode:o}"]
-    for path, writable in binds.items():
-        words += ["--mount", f'type=bind,"src={path}","dst={path}"{"" if writable else ",readonly"}']
+    for bind in binds:
+        words += mount_words(bind)
     return [*words, *mounts, image]
 
 

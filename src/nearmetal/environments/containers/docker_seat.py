@@ -14,10 +14,11 @@ from pathlib import Path
 from ...host import Host, cgroups, runtime
 from ...host.processes import labelled as processes
 from ...model.environments.network import Seat
-from ..contract import InstanceRequest, Tools
+from ..contract import Bind, InstanceRequest, Tools
 from ..program import FirstReport, first_report
 from .docker_daemon import cgroup_driver, container
 from .docker_image import look_at, skeleton_image
+from .wrapped import mount_words
 
 INSIDE = "/seat"
 """Path at which the container sees the network namespace that it enters."""
@@ -74,10 +75,12 @@ def run_words(
     words += ["--env", f"{processes.LABEL_VARIABLE}={request.label}"]
     words += ["--cgroup-parent", parent] if parent is not None else []
     own = tools.directory.resolve()
-    binds = {own: own, report.directory: report.directory, Path(request.seat.netns): Path(INSIDE)}
-    for source, target in binds.items():
-        end = "" if source == report.directory else ",readonly"
-        words += ["--mount", f'type=bind,"src={source}","dst={target}"{end}']
+    for bind in (
+        Bind(own, own, writable=False),
+        Bind(report.directory, report.directory),
+        Bind(Path(request.seat.netns), Path(INSIDE), writable=False),
+    ):
+        words += mount_words(bind)
     return [*words, image, str(own / "nm-box"), "wrap", "--netns", INSIDE, "--", *report.argv]
 
 

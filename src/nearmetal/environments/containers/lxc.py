@@ -103,9 +103,10 @@ def configuration(given: Wrapped) -> str:
         ("lxc.mount.entry", "tmpfs tmp tmpfs nosuid,nodev,mode=1777 0 0"),
         ("lxc.mount.entry", "tmpfs run tmpfs nosuid,nodev,mode=0755 0 0"),
     ]
-    for path, writable in given.binds.items():
-        options = "rbind,create=dir" if writable else "rbind,ro,create=dir"
-        items.append(("lxc.mount.entry", f"{fstab(path)} {fstab(path.relative_to('/'))} none {options} 0 0"))
+    for bind in given.binds:
+        options = "rbind,create=dir" if bind.writable else "rbind,ro,create=dir"
+        where = f"{fstab(bind.source)} {fstab(bind.target.relative_to('/'))}"
+        items.append(("lxc.mount.entry", f"{where} none {options} 0 0"))
     return "".join(f"{key} = {value}\n" for key, value in items)
 
 

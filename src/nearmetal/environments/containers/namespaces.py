@@ -26,6 +26,7 @@ from ..guests.in_guest import started_in_guest
 from ..instance import (
     CONTROLLERS,
     BoxInstance,
+    all_binds,
     box,
     box_argv,
     box_phases,
@@ -122,12 +123,12 @@ def own_network(request: InstanceRequest) -> bool:
 
 
 def start_argv(tools: Tools, request: InstanceRequest, groups: tuple[Path, ...]) -> list[str]:
-    """Return the command line that starts the instance. No I/O.
+    """Return the command line that starts the instance.
 
-    Raises UnavailableError if attachment and seat do not match.
+    Raises UnavailableError if attachment and seat do not match, and RunError as all_binds().
     """
     require_seat(request)
-    return box_argv(tools, request, namespace_options(request), groups)
+    return box_argv(tools, request, all_binds(tools, request), namespace_options(request), groups)
 
 
 def namespace_options(request: InstanceRequest) -> list[str]:
@@ -160,7 +161,11 @@ def _restore_argv(
     for point in points:
         if not point.startswith(("/dev", "/sys", "/proc")):
             wrap += ["--place", point]
-    more = ["--root", str(request.scratch / "root"), *criu_of.external_options(points)]
+    more = [
+        "--root",
+        str(request.scratch / "root"),
+        *criu_of.external_options(points, all_binds(tools, request)),
+    ]
     if request.lazy:
         more.append("--lazy-pages")
     more += connection_options(tools, request, images)

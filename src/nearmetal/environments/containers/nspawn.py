@@ -44,7 +44,9 @@ def container(given: Wrapped) -> list[str]:
     argv += ["--machine", "nearmetal", "--hostname", request.hostname]
     argv += ["--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=pipe"]
     argv += ["--setenv", f"NEARMETAL_RUN={request.label}"]
-    for path, writable in given.binds.items():
-        quoted = str(path).replace("\\", "\\\\").replace(":", "\\:")
-        argv += [f"--bind{'' if writable else '-ro'}={quoted}:{quoted}"]
+    for bind in given.binds:
+        source, target = (
+            str(path).replace("\\", "\\\\").replace(":", "\\:") for path in (bind.source, bind.target)
+        )
+        argv += [f"--bind{'' if bind.writable else '-ro'}={source}:{target}"]
     return [*argv, "--", *given.report.argv]

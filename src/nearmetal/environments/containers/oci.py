@@ -19,11 +19,11 @@ from ...host.processes import labelled as processes
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment
 from .. import criu as criu_of
-from ..contract import Instance, InstanceRequest, Tools
+from ..contract import Bind, Instance, InstanceRequest, Tools
 from ..criu_connections import connection_options, freezing_options, waiting_options, write_configuration
 from ..criu_images import made
 from ..criu_restoring import EarlyRestore, restorer
-from ..instance import CONTROLLERS, control_groups, require_fitting, require_root
+from ..instance import CONTROLLERS, all_binds, control_groups, require_fitting, require_root
 from ..moving import Criu, Dump, Restore
 from ..program import (
     FirstReport,
@@ -34,7 +34,7 @@ from ..program import (
     program_instance,
     running,
 )
-from .wrapped import ProgramBackend, all_binds, own_network_path, state_of
+from .wrapped import ProgramBackend, own_network_path, state_of
 
 DELETE_TIMEOUT = 60.0
 
@@ -147,7 +147,7 @@ def bundle(
     request: InstanceRequest,
     report: FirstReport,
     root: Path,
-    binds: Mapping[Path, bool],
+    binds: Sequence[Bind],
     groups: str | None,
     network: Path | None = None,
     criu: Path | None = None,
@@ -156,7 +156,7 @@ def bundle(
 
     report: contains the command line of the first process.
     root: root directory of the instance.
-    binds: paths that are mounted at the same path inside, and whether each is writable.
+    binds: from all_binds().
     groups: path of the container's control group in each hierarchy; None if the runtime must make none.
     network: path from own_network_path(); None if nearmetal makes no network namespace for the container.
     criu: file with further options of CRIU; None if there are none.
@@ -206,8 +206,8 @@ def bundle(
             _mount("/tmp", "tmpfs", "tmpfs", *NO_DEVICES, "mode=1777"),
             _mount("/run", "tmpfs", "tmpfs", *NO_DEVICES, "mode=0755"),
             *(
-                _mount(str(path), "bind", str(path), "rbind", "rw" if writable else "ro")
-                for path, writable in binds.items()
+                _mount(str(b.target), "bind", str(b.source), "rbind", "rw" if b.writable else "ro")
+                for b in binds
             ),
         ],
         "linux": linux,
@@ -323,7 +323,6 @@ class _Prepared:
 def _prepared(backend: OciBackend, host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_Prepared]:
     require_root(host, request)
     require_fitting(request)
-    binds = all_binds(tools, request)
     with ExitStack() as stack:
         at_the_top = backend.groups_of(request) is Groups.AT_THE_TOP
         groups = stack.enter_context(control_groups(request, CONTROLLERS, from_top=at_the_top))
@@ -338,7 +337,7 @@ def _prepared(backend: OciBackend, host: Host, tools: Tools, request: InstanceRe
         (overlay / "root").mkdir(parents=True)
         placed = _placed(backend, tools, request, state, groups)
         further = None if request.layer is None else _criu_options_of(state)
-        seen = {**binds, report.directory: True}
+        seen = all_binds(tools, request, report.directory)
         network = own_network_path(request)
         config = bundle(request, report, overlay / "root", seen, placed.group_path, network, further)
         (state / "config.json").write_text(json.dumps(config))

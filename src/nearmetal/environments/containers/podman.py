@@ -31,10 +31,10 @@ from ...lifecycle import Method
 from ...model.capabilities import CONTAINER_ATTACHMENTS, OWN_ALL, Capabilities
 from ...model.study import Attachment, Environment
 from .. import criu as criu_of
-from ..contract import Instance, InstanceRequest, Tools, Unavailable
+from ..contract import Bind, Instance, InstanceRequest, Tools, Unavailable
 from ..criu_connections import connection_options, freezing_options, write_configuration
 from ..criu_restoring import restorer, restoring_from
-from ..instance import CONTROLLERS, control_groups, require_fitting, seconds
+from ..instance import CONTROLLERS, all_binds, control_groups, require_fitting, seconds
 from ..moving import Criu, Dump, Restore
 from ..program import (
     FirstReport,
@@ -49,7 +49,7 @@ from ..program import (
     shared_memory_size,
     write_script,
 )
-from .wrapped import ProgramBackend, all_binds, own_network_path, state_of
+from .wrapped import ProgramBackend, mount_words, own_network_path, state_of
 
 TMPFS = {"/tmp": "1777", "/run": "0755"}
 """Directories that are a new tmpfs in every instance, with their octal modes."""
@@ -317,7 +317,6 @@ def _prepared(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_P
             "without root podman has a user namespace of its own, which cannot join a network of another",
             "run as root, or attachment: host, none or loopback",
         )
-    binds = all_binds(tools, request)
     store = Store.of(request, rootless=rootless)
     with ExitStack() as stack:
         groups = stack.enter_context(control_groups(request, CONTROLLERS, from_top=True))
@@ -336,7 +335,9 @@ def _prepared(host: Host, tools: Tools, request: InstanceRequest) -> Iterator[_P
         if store.network is not None:
             store.network.symlink_to("/proc/self/ns/net")
         parent = cgroups.path_from_top(groups, request.place) if groups else None
-        options = container_options(request, store, {**binds, report.directory: True}, groups=parent)
+        options = container_options(
+            request, store, all_binds(tools, request, report.directory), groups=parent
+        )
         yield _Prepared(
             tools=tools, request=request, store=store, report=report, options=options, groups=groups
         )
@@ -416,11 +417,11 @@ def settings(label: str, *, path: str, runc: str | None) -> str:
 
 
 def container_options(
-    request: InstanceRequest, store: Store, binds: Mapping[Path, bool], *, groups: str | None
+    request: InstanceRequest, store: Store, binds: Sequence[Bind], *, groups: str | None
 ) -> list[str]:
     """Return the arguments of `podman run` and `podman create` up to the payload.
 
-    binds: paths that are mounted at the same path inside -> whether they are writable.
+    binds: from all_binds().
     groups: path of the parent control group; None if there is none.
     """
     attachment = request.environment.attachment
@@ -437,8 +438,8 @@ def container_options(
         words += ["--cgroups", "no-conmon", "--cgroup-parent", groups]
     for target, mode in TMPFS.items():
         words += ["--mount", f"type=tmpfs,destination={target},tmpfs-mode={mode},notmpcopyup"]
-    for path, writable in binds.items():
-        words += ["--volume", f"{path}:{path}:rbind,{'rw' if writable else 'ro'}"]
+    for bind in binds:
+        words += mount_words(bind)
     if store.checkpoints:
         words += ["--annotation", f"org.criu.config={store.criu_options}"]
     return [*words, "--rootfs", str(store.overlay / "root")]

@@ -19,12 +19,14 @@ from ...host.processes import labelled as processes
 from ...host.processes.failure import find_message
 from ...host.processes.helper import wait_readable
 from ...model.study import Attachment
-from ..contract import Available, Backend, InstanceRequest, Tools, Unavailable
+from ..contract import Available, Backend, Bind, InstanceRequest, Tools, Unavailable
 from ..instance import (
     CONTROLLERS,
     VERSION_TIMEOUT,
     BoxInstance,
+    all_binds,
     control_groups,
+    innermost,
     make_instance,
     missing_tools,
     require_fitting,
@@ -43,7 +45,7 @@ class Wrapped:
         and `shm`, an empty directory. Other processes do not see them.
     state: directory for files of the program.
     prefix: command prefix of the program: `nm-box wrap` with its options.
-    binds: paths that are mounted at the same path inside -> whether they are writable.
+    binds: from all_binds(), with the directory of the report.
     """
 
     request: InstanceRequest
@@ -52,7 +54,7 @@ class Wrapped:
     state: Path
     report: FirstReport
     prefix: tuple[str, ...]
-    binds: Mapping[Path, bool]
+    binds: Sequence[Bind]
 
     @property
     def root(self) -> Path:
@@ -69,10 +71,9 @@ def wrapped(
     more: options of `nm-box wrap` for features that the program lacks.
 
     Raises UnavailableError if the request is not supported (require_fitting()).
-    Raises RunError if a bind does not exist.
+    Raises RunError as all_binds().
     """
     require_fitting(request)
-    binds = all_binds(tools, request)
     # Not below request.scratch, which may be inside a bind: mounts there would be visible inside.
     with (
         runtime.scratch_directory(state_of(request).name) as state,
@@ -93,11 +94,14 @@ def wrapped(
             argv += ["--cgroup", str(group)]
         if request.cpus:
             argv += ["--cpus", ",".join(map(str, request.cpus))]
-        binds[report.directory] = True
-        for path, writable in binds.items():
-            argv += ["--place", str(path)]
-            if not writable:
-                argv += ["--read-only", str(path)]
+        binds = all_binds(tools, request, report.directory)
+        for number, bind in enumerate(binds):
+            if (
+                innermost(binds[:number], bind.target) is None
+            ):  # else its mount point is in the other's source
+                argv += ["--place", str(bind.target)]
+            if not bind.writable:
+                argv += ["--read-only", str(bind.source)]
         argv += more
         yield Wrapped(
             request=replace(request, scratch=state),
@@ -126,21 +130,10 @@ def own_network_path(request: InstanceRequest) -> Path | None:
     return None if request.layer is None or attached else state_of(request) / "net"
 
 
-def all_binds(tools: Tools, request: InstanceRequest) -> dict[Path, bool]:
-    """Return all paths to be mounted at the same path inside -> whether they are writable: the binds of the
-    request, and the directory of the tools, which is read-only.
-
-    Raises RunError if a bind does not exist. Without this check, some container programs would create it.
-    """
-    own = tools.directory.resolve()
-    # The machine runs the tools too, so they are read-only inside.
-    binds = {path: True for p in request.binds if (path := p.resolve()) != own}
-    for path in binds:
-        if not path.exists():
-            raise RunError(f"bind {path}: No such file or directory")
-    if not any(own.is_relative_to(b) for b in binds):
-        binds[own] = False
-    return binds
+def mount_words(bind: Bind) -> list[str]:
+    """Return the option of podman and docker that mounts a directory. They read it as a line of CSV."""
+    source, target = (str(path).replace('"', '""') for path in (bind.source, bind.target))
+    return ["--mount", f'type=bind,"src={source}","dst={target}"{"" if bind.writable else ",readonly"}']
 
 
 def require_plain(given: Wrapped, program: str, *, without: str) -> None:
@@ -151,7 +144,7 @@ def require_plain(given: Wrapped, program: str, *, without: str) -> None:
 
     Raises RunError if a path contains one of them.
     """
-    for path in given.binds:
+    for path in (path for bind in given.binds for path in (bind.source, bind.target)):
         if set(str(path)) & set(without):
             raise RunError(
                 f"bind {path}: {program} accepts no path with {' or '.join(map(repr, without))}",

@@ -151,19 +151,21 @@ def require_kept(directory: Path) -> None:
     instance was restored from it."""
     if (where := _note(directory, HANDED_OVER)) is not None:
         raise UsageError(
-            f"the images in {directory} were copied to {where or 'another host'}, to restore the instance "
-            "there",
+            f"its images were copied to {where or 'another host'}, to restore the instance there",
+            where=str(directory),
             remedy=f"find out there; if it does not run: {again_line(directory)}",
         )
     if (note := _note(directory, RESTORED)) is not None:
         name, *unfinished = note.splitlines() or ("an instance", _UNFINISHED)
         if unfinished:
             raise UsageError(
-                f"nearmetal was ended while it restored {name} from {directory}; {name} may run",
+                f"nearmetal was ended while it restored {name}; {name} may run",
+                where=str(directory),
                 remedy=f"find out; if it does not run: {again_line(directory)}",
             )
         raise UsageError(
-            f"the images in {directory} were restored already, as {name}",
+            f"its images were restored already, as {name}",
+            where=str(directory),
             remedy=f"if that copy runs nowhere any more: {again_line(directory)}",
         )
 

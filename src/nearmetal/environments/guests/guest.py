@@ -5,7 +5,6 @@ hypervisor."""
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import stat
 import time
@@ -28,13 +27,14 @@ from ...host.processes.failure import (
     find_message,
 )
 from ...host.processes.ranks import RankHolds, parse_holdings
+from ...host.replies import read_reply
 from ...host.untrusted import UntrustedDirectory
 from ...model.capabilities import GUEST_ATTACHMENTS, Capabilities
 from ...model.environments.network import NetworkSettings
 from ...model.record import JsonValue
 from ...model.scope import EXITS, VCPU, Scope
 from ...model.study import Attachment
-from ..contract import FIRST_COMMAND, GuestBase, InstanceRequest, Tools
+from ..contract import FIRST_COMMAND, Bind, GuestBase, InstanceRequest, Tools
 from ..program import ProgramInstance, agent_line, read_log
 
 COPY_TIMEOUT = 120.0
@@ -53,7 +53,7 @@ CONSOLE, HYPERVISOR_LOG = "console", "hypervisor.txt"
 _STEP = re.compile(r"nm-step: ([^\n]*)")
 _POINTER = re.compile(r"^[RE]IP=([0-9a-f]{8,16})\b", re.MULTILINE)
 _PANIC = re.compile(r"Kernel panic[^\n]*|Out of memory[^\n]*|VFS: [^\n]*")
-_FAULT = re.compile(r"(?:BUG: |kernel BUG at |Oops: |[a-z ]+(?:fault|opcode|segment)[:,] )[^\n]*")
+_FAULT = re.compile(r"(?:BUG: |kernel BUG at |Oops: |(?<![a-z ])[a-z ]+(?:fault|opcode|segment)[:,] )[^\n]*")
 """A kernel's message about a fault. It often explains the panic that follows."""
 
 
@@ -99,6 +99,14 @@ class GuestInstance(ProgramInstance):
     def copy_in(self, paths: Sequence[Path]) -> None:
         self._run(["nm-guest", "put"], cpio.pack(list(members(paths))))
 
+    def copy_binds(self, binds: Sequence[Bind]) -> None:
+        """Copy the sources of binds to their targets inside. What the guest writes there stays in the guest.
+
+        Raises RunError.
+        """
+        if binds:
+            self._run(["nm-guest", "put"], cpio.pack(list(bound_members(binds))))
+
     def copy_out(self, paths: Sequence[Path]) -> None:
         archive = self._run(["nm-guest", "get", *map(str, paths)])
         try:
@@ -136,14 +144,11 @@ class GuestInstance(ProgramInstance):
         return nanoseconds - self.ahead.monotonic
 
     def rank_holdings(self, mark: str) -> dict[int, RankHolds]:
-        return parse_holdings(self._run(["nm-guest", "holdings", mark]).decode(errors="replace"))
+        return parse_holdings(self._run(["nm-guest", "holdings", mark]).decode(errors="replace"), self.label)
 
     def network(self, interface: str) -> dict[str, JsonValue]:
         printed = self._run(["nm-guest", "network", interface, *self._namespace])
-        try:
-            return dict(json.loads(printed))
-        except (ValueError, TypeError, RecursionError) as e:
-            raise RunError(f"{self.label} described interface {interface} in an unknown form") from e
+        return read_reply(printed, dict[str, JsonValue], f"{self.label}, interface {interface}")
 
     @property
     def _namespace(self) -> tuple[str, ...]:
@@ -202,15 +207,20 @@ def members(paths: Sequence[Path]) -> Iterator[cpio.Member]:
 
     Raises RunError if the files are larger than MOST_COPIED together.
     """
-    waiting, size = [(path, path) for path in paths], 0
+    return bound_members([Bind(path, path) for path in paths])
+
+
+def bound_members(binds: Sequence[Bind]) -> Iterator[cpio.Member]:
+    """Yield the sources of binds like members(), with the names of their targets."""
+    waiting, size = [(bind.source, bind.target, bind.source) for bind in reversed(binds)], 0
     while waiting:
-        path, top = waiting.pop()
+        path, inside, top = waiting.pop()
         try:
             found = path.lstat()
-            name = str(path).lstrip("/")
+            name = str(inside).lstrip("/")
             if stat.S_ISDIR(found.st_mode):
                 yield cpio.directory(name, stat.S_IMODE(found.st_mode))
-                waiting += [(below, top) for below in sorted(path.iterdir(), reverse=True)]
+                waiting += [(p, inside / p.name, top) for p in sorted(path.iterdir(), reverse=True)]
             elif stat.S_ISREG(found.st_mode):
                 size += found.st_size
                 if size > MOST_COPIED:

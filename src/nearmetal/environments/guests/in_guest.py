@@ -19,7 +19,7 @@ from ...host import REPORT_FD, Launched
 from ...host.processes import labelled as processes
 from ...model.environments.image import HOST
 from ..contract import InstanceRequest, Tools
-from ..instance import BOX_REPORTS, box_argv, box_phases, require_seat, seconds
+from ..instance import BOX_REPORTS, all_binds, box_argv, box_phases, require_seat, seconds
 from .guest import EnclosedBox, GuestInstance
 
 IN_GUEST_TIMEOUT = 120.0
@@ -45,15 +45,16 @@ def started_in_guest(
     """
     _require_fitting(request)
     begin = time.monotonic_ns()
+    binds = all_binds(tools, request)
     # Every guest contains the tools, but not the other directories of the machine. The instance's root is
     # mounted at its scratch directory.
-    guest.copy_in([request.scratch, *(b for b in request.binds if b.resolve() != tools.directory.resolve())])
+    guest.copy_in([request.scratch, *(b.source for b in binds if b.writable)])
     copied = time.monotonic_ns()
     # The instance has the root directory of the guest, whatever image this is, and all CPUs of the guest.
     own = replace(
         request, tree=Path("/"), environment=replace(request.environment, image=HOST), cpus=(), seat=None
     )
-    start = box_argv(tools, own, options, (), report_fd=STDOUT)
+    start = box_argv(tools, own, binds, options, (), report_fd=STDOUT)
     *agent, divider = guest.enter
     launched = guest.host.launch(
         [*agent, "--stdout", f"/proc/self/fd/{REPORT_FD}", divider, *start],

@@ -92,7 +92,7 @@ class Qemu:
         accelerator = accelerator_of(host, tools, settings)
         saved = None
         if settings.start is StartFrom.RESTORED:
-            make = partial(_prepare, host, tools, replace(request, binds=()))
+            make = partial(_prepare, host, tools, replace(request, binds=(), views=()))
             flags = cpu_flags(host)
             saved = checkpoint(base, request, tools, settings, accelerator, flags, make, program=program)
         qmp.loaded()

@@ -16,9 +16,8 @@ from ...host.guest_line import Clocks
 from ...host.processes.running import running_helper
 from ...model.environments.guest import Accelerator, GuestSettings, MachineType, StartFrom
 from ...model.study import Attachment
-from ..contract import Available, GuestBase, InstanceRequest, Tools, Unavailable
+from ..contract import Available, InstanceRequest, Tools, Unavailable
 from ..guests.guest import (
-    FRESH,
     GuestInstance,
     GuestInterface,
     command_line,
@@ -29,10 +28,10 @@ from ..guests.guest import (
 )
 from ..guests.kvm import kvm_answer
 from ..guests.tap import USER_PLACE, taken_place
-from ..instance import START_TIMEOUT, group_notes, missing_tools
+from ..instance import START_TIMEOUT, all_binds, group_notes, missing_tools
 from .argv import AGENT, GuestPlan, Sockets, Wire
 from .disks import own_disks
-from .files import file_server
+from .files import file_server, served_binds
 from .restore import TEMPLATE
 
 PROGRAM = "qemu-system-x86_64"
@@ -302,18 +301,6 @@ def ready_instance(
         plan=plan,
         request=request,
     )
-    binds = [b for b in request.binds if _is_hidden(b, tools, require_base(request))]
-    if binds:
-        instance.copy_in(binds)
+    served = served_binds(tools, request)
+    instance.copy_binds([b for b in all_binds(tools, request) if b.writable and b not in served])
     return instance
-
-
-def _is_hidden(bind: Path, tools: Tools, base: GuestBase) -> bool:
-    """Return whether a bind must be copied into the guest, because the guest does not see it.
-
-    The guest sees the tools, which are in its initramfs. If it uses the machine's root directory, it also
-    sees all binds that are not below FRESH.
-    """
-    if bind.resolve() == tools.directory.resolve():
-        return False
-    return base.root is not None or any(bind.resolve().is_relative_to(d) for d in FRESH)

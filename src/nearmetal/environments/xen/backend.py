@@ -28,7 +28,7 @@ from ..guests.guest import (
     require_base,
 )
 from ..guests.tap import taken_place
-from ..instance import missing_tools
+from ..instance import all_binds, missing_tools
 from ..moving import Moved, MoveRequest
 from . import config as xen_config
 from .disk import FILES, disks_made
@@ -178,9 +178,7 @@ class Xen:
                 request=request,
             )
             # The tools are in the initramfs. Nothing else of this machine is visible in the guest.
-            binds = [b for b in request.binds if b.resolve() != tools.directory.resolve()]
-            if binds:
-                instance.copy_in(binds)
+            instance.copy_binds([b for b in all_binds(tools, request) if b.writable])
             yield instance
 
     def unmovable(self, environment: Environment, method: Method) -> Unavailable | None:

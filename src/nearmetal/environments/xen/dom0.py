@@ -126,7 +126,7 @@ def noted() -> tuple[LeftoverNote, ...]:
             values = json.loads(note)
             dom0 = Dom0(**values["dom0"]) if values["dom0"] is not None else None
             found[LeftoverNote(dom0=dom0, disks=str(values["disks"]))] = None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
     return tuple(found)
 

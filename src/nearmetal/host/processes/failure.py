@@ -22,6 +22,8 @@ MOST_SHOWN = 300
 
 _WRAPPERS = frozenset({"nm-box", "nm-rank"})
 _ERROR_LINE = '{"event":"error"'
+_TRIED = 1000
+"""Most damaged error lines that are tried, since Python counts the lines of the output at each of them."""
 _decode = json.JSONDecoder().raw_decode
 # Output that does not explain a failure. Docker ends its errors with a pointer to its help; the others are
 # OpenBLAS's report of its kernels, valgrind, and log lines below the level of an error (QEMU, Go, libvirt).
@@ -32,8 +34,10 @@ _CHATTER = re.compile(
 )
 _LAUNCHER = ("[mpiexec@", "[proxy:")
 # Open MPI, about the first rank that failed.
-_RANK_SIGNAL = re.compile(r"noticed that process rank (\d+) .*? exited on\s+signal (\d+)", re.DOTALL)
-_RANK_STATUS = re.compile(r"Process name: \[\[\d+,\d+\],(\d+)\]\s+Exit code:\s+(\d+)")
+_RANK_SIGNAL = re.compile(
+    r"noticed that process rank (\d{1,9}) .{0,400}? exited on\s+signal (\d{1,9})", re.DOTALL
+)
+_RANK_STATUS = re.compile(r"Process name: \[\[\d+,\d+\],(\d{1,9})\]\s+Exit code:\s+(\d{1,9})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +52,13 @@ class ErrorLine:
     process: str
     what: str
 
+    @property
+    def where(self) -> str:
+        """The program and its process, such as "nm-dgemm (CPU 1)"."""
+        return f"{self.program} ({self.process})" if self.process else self.program
+
     def __str__(self) -> str:
-        process = f" ({self.process})" if self.process else ""
-        return f"{self.program}{process}: {self.what}"[:MOST_SHOWN]
+        return f"{self.where}: {self.what}"[:MOST_SHOWN]
 
 
 def find_error_line(output: str) -> ErrorLine | None:
@@ -60,15 +68,17 @@ def find_error_line(output: str) -> ErrorLine | None:
     process is skipped.
     """
     at = output.find(_ERROR_LINE)
-    while at >= 0:
+    for _ in range(_TRIED):
+        if at < 0:
+            break
         try:
             item, _ = _decode(output, at)
-        except ValueError:
+        except (ValueError, RecursionError):
             item = None
         if isinstance(item, dict) and item.keys() == {"event", "program", "process", "what"}:
             program, process, what = (item[key] for key in ("program", "process", "what"))
             if isinstance(program, str) and isinstance(process, str) and isinstance(what, str):
-                return ErrorLine(program=program, process=process, what=_utf8(what))
+                return ErrorLine(program=_utf8(program), process=_utf8(process), what=_utf8(what))
         at = output.find(_ERROR_LINE, at + 1)
     return None
 
@@ -181,8 +191,9 @@ def describe_failure(
 
 
 def _utf8(text: str) -> str:
-    """Undo the escaping of each byte beyond ASCII as a single character (json_string in text.c)."""
+    """Undo the escaping of each byte beyond ASCII as a single character (json_string in text.c). The result
+    can be encoded."""
     try:
         return text.encode("latin-1").decode()
     except UnicodeError:
-        return text
+        return text.encode(errors="replace").decode()

@@ -152,7 +152,7 @@ def parse_report(report: bytes) -> tuple[dict[str, int], str]:
     for line in report.decode(errors="replace").split("\n")[:-1]:
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         if isinstance(value, dict) and all(type(v) is int for v in value.values()):
             facts.update(value)

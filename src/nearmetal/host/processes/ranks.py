@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address
 from pathlib import Path
 
+from ...errors import RunError
 from .. import cgroups
 
 _BYTE_ORDER = sys.byteorder
@@ -124,19 +125,30 @@ def shared_mappings(maps: str) -> frozenset[tuple[str, str]]:
     out: set[tuple[str, str]] = set()
     for line in maps.splitlines():
         words = line.split(None, 5)
-        if len(words) == 6 and words[1][1] == "w" and words[1][3] == "s":
+        if len(words) == 6 and words[1][1:4:2] == "ws":
             last = words[5].rpartition("/")[2]
             if not any(name in last for name in _LAUNCHERS):
                 out.add((words[3], words[4]))
     return frozenset(out)
 
 
-def parse_holdings(text: str) -> dict[int, RankHolds]:
+def parse_holdings(text: str, where: str) -> dict[int, RankHolds]:
     """Parse the output of `nm-guest holdings`, which lists the connections and shared memory of the ranks in
     a guest.
 
     The result maps each rank to its RankHolds. The program is kernels/guest/holdings.c.
+
+    where: the guest, for the error.
+
+    Raises RunError for any other text.
     """
+    try:
+        return _holdings(text)
+    except (ValueError, OverflowError) as e:
+        raise RunError(f"nm-guest printed no connections and shared memory: {e}", where=where) from e
+
+
+def _holdings(text: str) -> dict[int, RankHolds]:
     links: dict[int, set[Link]] = {}
     maps: dict[int, list[str]] = {}
     rank = -1
@@ -149,7 +161,8 @@ def parse_holdings(text: str) -> dict[int, RankHolds]:
         rank = int(first)
         own = links.setdefault(rank, set())
         if words[0] == "link":
-            own.add((_endpoint(words[1].encode()), _endpoint(words[2].encode())))
+            _, near, far = words
+            own.add((_endpoint(near.encode()), _endpoint(far.encode())))
     return {
         rank: RankHolds(links=frozenset(own), memory=shared_mappings("\n".join(maps.get(rank, []))))
         for rank, own in links.items()

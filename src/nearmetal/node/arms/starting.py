@@ -234,6 +234,7 @@ def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceR
             gone, remedy="find what removed it, and start the run again: a run does not rebuild its networks"
         )
     label, hostname, scratch = request_name(trial, name or str(number))
+    virtual = node.backends[arm.environment.backend].capabilities.virtual
     return InstanceRequest(
         label=label,
         hostname=hostname,
@@ -245,8 +246,9 @@ def _request(trial: Trial, number: int, *, name: str | None = None) -> InstanceR
             *((trial.work,) if trial.work is not None else ()),
             software.tools.directory,
             *((node.ssh.directory,) if node.ssh else ()),
-            *seen_directories(node.study, arm, Path.cwd()),
+            *seen_directories(node.study, arm, node.working_directory.path, virtual=virtual),
         ),
+        views=node.working_directory.views,
         scratch=scratch,
         tree=software.tree,
         user_namespace=node.user_namespace,

@@ -84,13 +84,15 @@ def _require_command(workload: CommandWorkload, arm: Arm, host: Host, directory:
         )
 
 
-def seen_directories(study: Study, arm: Arm, directory: Path) -> tuple[Path, ...]:
+def seen_directories(study: Study, arm: Arm, directory: Path, *, virtual: bool = False) -> tuple[Path, ...]:
     """Return directories of the machine that the user's own programs need and the instances of an arm would
-    not see.
+    not see, or could not write to.
 
     These are the working directory, and the directories of programs at places where an instance has
     directories of its own.
     directory: the working directory of nearmetal.
+    virtual: whether the instances are virtual machines. They see the machine's directories as they are, but
+        what they write remains in them.
     """
     commands = [w for w in study.commands if arm.environment.takes(w.name)]
     programs = [w.argv_on(arm.placement.ranks)[0] for w in commands]
@@ -100,7 +102,8 @@ def seen_directories(study: Study, arm: Arm, directory: Path) -> tuple[Path, ...
     other_root = arm.environment.image != HOST
     paths = [Path(os.path.normpath(directory / p)) for p in programs if "/" in p]
     found = [_around(p) for p in paths if _is_fresh(p) and p.is_file() and not _is_top(p.parent)]
-    here = any(not w.own_directory for w in commands) and (other_root or _is_fresh(directory))
+    seen = virtual and not other_root and not _is_fresh(directory)
+    here = any(not w.own_directory for w in commands) and not seen
     if here and not _is_top(directory):
         found.append(directory)
     return tuple(dict.fromkeys(found))

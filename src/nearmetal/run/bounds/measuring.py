@@ -18,6 +18,7 @@ from ...host import MissingValue
 from ...host.durable import write_file
 from ...host.facts.provenance import BOOT_ID
 from ...host.runtime import cache_directory
+from ...host.untrusted import UntrustedDirectory
 from ...model.roof import (
     DGEMM,
     DISK_READ,
@@ -184,8 +185,8 @@ def _key(machine: Machine) -> str:
 
 
 def _read(file: Path, key: str) -> tuple[MeasuredRoof, ...]:
-    with contextlib.suppress(OSError, ValueError):
-        found = json.loads(file.read_text())
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        found = json.loads(UntrustedDirectory(file.parent).read_bytes(file.name))
         if isinstance(found, dict) and found.get("of") == key:
             return read_roofs(found.get("roofs"))
     return ()

@@ -18,7 +18,7 @@ from ...host.processes.held import await_ends, holding, holding_mounts
 from ...host.removal import remove_tree
 from ...lifecycle import Phase, PhaseTimes
 from ...model.change import replace
-from ...model.study import Mpi
+from ...model.study import Attachment, Mpi
 from .pace import PhaseTimer, behind, ignore, pace
 from .progress import ProgramProgress
 from .verified import LEAST_PASSES, Restored, VerifiedProgram, require_right
@@ -124,7 +124,14 @@ class RestartEvent:
         return self.images / "files"
 
     def _start(self, request: InstanceRequest, stack: ExitStack) -> Instance:
+        """Start an instance until the stack is closed.
+
+        DMTCP's coordinator listens at all addresses, and obeys everybody. So without a seat, whose network is
+        the job's alone, the instance gets a loopback interface of its own, whatever its environment says.
+        """
         own = replace(request, binds=(*request.binds, self.images, *self.dmtcp.binds))
+        if request.seat is None:
+            own = replace(own, environment=replace(request.environment, attachment=Attachment.NONE))
         return stack.enter_context(self.backend.start(self.host, self.tools, own))
 
     def _coordinate(self, instance: Instance, request: InstanceRequest, stack: ExitStack) -> int:

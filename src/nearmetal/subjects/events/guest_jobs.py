@@ -18,6 +18,7 @@ from ...environments import (
     MoveRequest,
     RemoteInstance,
 )
+from ...environments.program import read_log
 from ...errors import NearmetalError, RunError, TrialFailedError
 from ...host import Process
 from ...host.processes.failure import describe_failure
@@ -70,7 +71,7 @@ class GuestJob:
         Raises TrialFailedError if the job has ended, RunError if a guest does not answer.
         """
         if (status := self.process.poll()) is not None:
-            printed = self.output.read_text(errors="replace")
+            printed = read_log(self.output)
             raise TrialFailedError(f"the job ended: {describe_failure('mpirun', status, printed)}")
         for guest, record in zip(self.guests(), self.program.records, strict=True):
             assert isinstance(guest, RemoteInstance)

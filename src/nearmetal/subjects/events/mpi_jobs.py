@@ -70,12 +70,15 @@ def job_program(
     memory: int,
     dirtied: tuple[int, int],
     more: Mapping[str, str] | None = None,
+    *,
+    shared_memory: str = "",
 ) -> VerifiedProgram:
     """Return nm-job, an MPI program that verifies its own memory, with the command line of its mpirun.
 
     record: path of the ranks' records without the number of the rank.
     memory, dirtied: as for verified.keeper(), but for all ranks together.
     more: further environment variables; they override those of the launch.
+    shared_memory: as in MpiJob.
     """
     software, ranks = trial.node.software_of(trial.arm), w.job_ranks
     scratch = record.parent / "mpi"
@@ -89,6 +92,7 @@ def job_program(
             transport=Transport.SHM,
             interface="lo",
             scratch=str(scratch),
+            shared_memory=shared_memory,
             yields=True,
         )
     )

@@ -151,7 +151,17 @@ def restart_job(trial: Trial, w: LifecycleSubject, here: InstanceRequest, there:
     assert not isinstance(dmtcp, Unavailable)
     with _images(here, w.process_memory) as place:
         record, dirtied = _record_of(trial, here), _dirtied(w)
-        program = job_program(trial, w, record, w.process_memory, dirtied, DMTCP_VARIABLES)
+        scratch = record.parent / "mpi"
+        program = job_program(
+            trial,
+            w,
+            record,
+            w.process_memory,
+            dirtied,
+            DMTCP_VARIABLES,
+            # Under DMTCP all jobs have the same PIDs, so others can take the names of segments in /dev/shm.
+            shared_memory=str(scratch),
+        )
         return RestartEvent(
             host=host,
             tools=software.tools,
@@ -162,7 +172,7 @@ def restart_job(trial: Trial, w: LifecycleSubject, here: InstanceRequest, there:
             there=_with_layer(there, place / "layers" / "there"),
             images=place / "here",
             program=program,
-            scratch=record.parent / "mpi",
+            scratch=scratch,
             log=trial.log,
         ).run()
 

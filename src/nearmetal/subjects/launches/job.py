@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from ...environments.program import read_log
 from ...errors import TrialFailedError
 from ...host import Host, Process
 from ...host.processes.failure import describe_failure
 from ...host.untrusted import UntrustedDirectory
-from ...workloads.protocol import Line, ReadyLine, SliceLine, VerifyLine, parse_line
+from ...workloads.protocol import LONGEST, Line, ReadyLine, SliceLine, VerifyLine, parse_line
 
 READY_LIMIT = 120.0
 END_LIMIT = 60.0
@@ -149,6 +150,10 @@ class RankJob:
             if self._poll.poll(wait * 1000):
                 chunk = os.read(self._out, 1 << 16)
                 self._buffer += chunk
+                if len(self._buffer) > LONGEST:
+                    raise TrialFailedError(
+                        f"the ranks answer in a line of more than {LONGEST} bytes", where=str(self.log)
+                    )
                 if chunk:
                     continue
                 # EOF: no rank has the FIFO open any more, or none has opened it yet.
@@ -168,12 +173,7 @@ class RankJob:
         return b"\n" in self._buffer
 
     def _failure(self, status: int) -> TrialFailedError:
-        texts = []
-        for name in ("stderr.txt", "stdout.txt"):
-            try:
-                texts.append((self.log / name).read_text(errors="replace"))
-            except OSError:
-                texts.append("")
+        texts = (read_log(self.log / name) for name in ("stderr.txt", "stdout.txt"))
         return TrialFailedError(
             describe_failure("nm-micro", status, *texts, launcher="mpirun"), where=str(self.log)
         )

@@ -31,7 +31,8 @@ def _read(directory: Path, rank: int) -> LaunchProfile:
     except OSError as e:
         raise TrialFailedError(
             f"rank {rank} wrote no profile ({e.strerror})",
+            where=str(directory),
             remedy="a profile needs a program that calls MPI_Init and is linked with this machine's MPI as a"
             " shared library; leave profile out of the design for others",
         ) from e
-    return parse_profile(text)
+    return parse_profile(text, str(directory.parent / name))

@@ -46,7 +46,7 @@ def _report(directory: Path, rank: int) -> RankReport:
         text = UntrustedDirectory(directory).read_bytes(_name(rank))
     except OSError as e:
         raise TrialFailedError(f"rank {rank} did not report: {e.strerror}", where=str(directory)) from e
-    return parse_report(text.decode(errors="replace"))
+    return parse_report(text.decode(errors="replace"), str(directory / _name(rank)))
 
 
 def _name(rank: int) -> str:
