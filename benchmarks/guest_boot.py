@@ -49,7 +49,7 @@ class Recording(LocalHost):
         *,
         stdout: Path,
         stderr: Path,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
         stdin: int | None = None,
         pass_fds: Sequence[int] = (),

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "caller.h"
 #include "clock.h"
 #include "counts.h"
 #include "fail.h"
@@ -162,6 +163,12 @@ static void set_variable(const char *name, const char *value) {
         fail("%s cannot be set: %s", name, strerror(errno));
 }
 
+/* text: NAME=VALUE; it stays in use. */
+static void take_variable(char *text) {
+    if (!strchr(text, '=') || putenv(text))
+        fail("--variable: NAME=VALUE was expected, not '%s'", text);
+}
+
 /* Preload the profiling library into the program, before all other preloaded libraries. NEARMETAL_STARTED is
    the start by the clock that the library reads too, so that it can tell how long the program took to load
    it. */
@@ -189,6 +196,7 @@ static pid_t start(char *const *program) {
     volatile int reason = 0;
     pid_t child = vfork();
     if (child == 0) {
+        caller_set_signals();
         if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0)
             execvp(program[0], program);
         reason = errno;
@@ -287,10 +295,9 @@ static void leave(void) {
 
 int rank_main(int count, char **arguments) {
     fail_program("nm-rank"); /* the executable may be nm-box */
-    int rank = rank_of_launcher();
-    fail_as(rank, leave);
+    int rank = -1;
     const char *cpus = NULL, *report = NULL, *library = NULL, *profile = NULL, *storage = NULL, *gate = NULL,
-               *directory = NULL, *events = NULL, *accepted = "0";
+               *directory = NULL, *events = NULL, *caller = NULL, *here = NULL, *accepted = "0";
     if (count == 2 && strcmp(arguments[1], "--offered") == 0) {
         Text text = {0};
         counts_offered(&text);
@@ -312,8 +319,14 @@ int rank_main(int count, char **arguments) {
             storage = arguments[at + 1];
         else if (strcmp(arguments[at], "--directory") == 0)
             directory = arguments[at + 1];
+        else if (strcmp(arguments[at], "--here") == 0)
+            here = arguments[at + 1];
         else if (strcmp(arguments[at], "--exit-codes") == 0)
             accepted = arguments[at + 1];
+        else if (strcmp(arguments[at], "--caller") == 0)
+            caller = arguments[at + 1];
+        else if (strcmp(arguments[at], "--variable") == 0)
+            take_variable(arguments[at + 1]);
         else if (strcmp(arguments[at], "--preload") == 0)
             library = arguments[at + 1];
         else if (strcmp(arguments[at], "--profile") == 0)
@@ -325,9 +338,15 @@ int rank_main(int count, char **arguments) {
     }
     if (at + 1 >= count || strcmp(arguments[at], "--") != 0 || !library != !profile)
         fail("usage: nm-rank [--cpus 0,1] [--report DIR] [--storage DIR,DIR] [--rank N] [--gate DIR] "
-             "[--directory DIR] [--exit-codes 0,3] [--events NAME,NAME] [--preload LIBRARY --profile DIR]"
-             " -- PROGRAM ARG...");
+             "[--directory DIR] [--here DIR] [--caller STATE] [--variable NAME=VALUE]... [--exit-codes 0,3] "
+             "[--events NAME,NAME] [--preload LIBRARY --profile DIR] -- PROGRAM ARG...");
     char **program = arguments + at + 1;
+    /* A program without MPI has its rank from nearmetal, which may itself be a rank of some launcher. */
+    const bool launched = rank < 0;
+    if (launched)
+        rank = rank_of_launcher();
+    fail_as(rank, launched ? leave : NULL);
+    const bool hydra = launched && hydra_is_here();
     if (storage) {
         char *path = entry_of(storage, rank);
         set_variable("NEARMETAL_STORAGE", path);
@@ -337,20 +356,27 @@ int rank_main(int count, char **arguments) {
     fill_in_ids(program);
     if (directory && chdir(directory))
         fail("--directory: %s: %s", directory, strerror(errno));
+    if (!directory && here && chdir(here) == 0) /* else it is not visible here */
+        directory = here;
+    if (directory)
+        set_variable("PWD", directory);
     if (cpus)
         pin(cpus, rank);
     if (profile)
         preload(library, profile);
     if (gate)
         wait_at_gate(gate);
-    hydra_end_stdin();
+    if (hydra)
+        hydra_end_stdin();
     if (report && events)
         counts_open(events);
-    if (report || hydra_is_here()) {
+    if (caller)
+        caller_take(caller);
+    if (report || hydra) {
         struct rusage unused;
         int code = report ? status_of(run_reported(program, report, rank), accepted)
                           : reap(start(program), program[0], &unused);
-        if (code)
+        if (code && hydra)
             hydra_abort(code);
         return code;
     }

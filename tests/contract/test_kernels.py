@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import subprocess
 import tempfile
@@ -442,6 +443,27 @@ def test_nm_rank_knows_its_rank_from_each_launcher(tools: Path, tmp_path: Path, 
     assert report_of(tmp_path, 3).place.rank == 3
 
 
+def test_nm_rank_with_a_given_rank_leaves_the_launcher_around_alone(tools: Path, tmp_path: Path) -> None:
+    argv = [str(tools / "nm-rank"), "--rank", "0", "--report", str(tmp_path), "--", "env"]
+    around = {"SLURM_PROCID": "x", "MPI_LOCALRANKID": "0", "PMI_FD": "1"}
+    done = LocalHost().run(argv, timeout=PATIENCE, env=around)
+    assert done.ok and report_of(tmp_path, 0).place.rank == 0
+    assert all(f"{name}={value}" in done.stdout.splitlines() for name, value in around.items())
+
+
+def test_nm_rank_gives_a_program_what_its_caller_has(tools: Path, tmp_path: Path) -> None:
+    limits = [":".join(map(str, resource.getrlimit(kind))) for kind in range(16)]
+    limits[resource.RLIMIT_CORE] = "0:0"
+    state = f"077 {os.getpriority(os.PRIO_PROCESS, 0)} 1000 800 0 {' '.join(limits)}"
+    shown = "grep SigIgn /proc/self/status; umask; ulimit -Hc; cat /proc/self/oom_score_adj; echo $A $PWD"
+    argv = [str(tools / "nm-rank"), "--rank", "0", "--report", str(tmp_path), "--caller", state]
+    argv += ["--here", str(tmp_path), "--variable", "A=b c", "--", "sh", "-c", shown]
+    deaf = ["sh", "-c", "trap '' PIPE; exec \"$@\"", "sh", *argv]
+    done = LocalHost().run(deaf, timeout=PATIENCE)
+    said = ["SigIgn:", "0000000000000800", "0077", "0", "1000", "b", "c", str(tmp_path)]
+    assert done.ok and done.stdout.split() == said, done.stderr
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
@@ -449,6 +471,8 @@ def test_nm_rank_knows_its_rank_from_each_launcher(tools: Path, tmp_path: Path, 
         (("true",), "usage"),
         (("--",), "usage"),
         (("--cpus", "0"), "usage"),
+        (("--caller", "x", "--", "true"), "number"),
+        (("--variable", "x", "--", "true"), "NAME=VALUE"),
         (("--cpus", "x", "--", "true"), "number"),
         (("--cpus", "0,", "--", "true"), None),
         (("--cpus", "60000", "--", "true"), "pinned"),

@@ -7,6 +7,7 @@ import pytest
 from nearmetal.errors import UnavailableError, UsageError
 from nearmetal.launchers import (
     HostSlots,
+    InstalledMpi,
     MpiJob,
     PlacementDiffers,
     find_mpi,
@@ -228,3 +229,14 @@ def test_compiler_of_the_requested_mpi_is_used_if_both_are_installed() -> None:
     there = {name: f"/usr/bin/{name}" for name in (*names, "mpicc.openmpi")}
     assert programs_of(there.get, Mpi.OPENMPI) == ("/usr/bin/mpirun.openmpi", "mpicc.openmpi")
     assert programs_of(there.get, Mpi.MPICH) == ("/usr/bin/mpirun.mpich", "mpicc.mpich")
+
+
+@pytest.mark.parametrize("kind", list(Mpi))
+def test_an_mpi_launch_withholds_what_would_choose_its_transport_or_nodes(
+    kind: Mpi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OMPI_MCA_btl", "UCX_TLS", "SLURM_JOB_ID", "PMI_RANK", "OMP_NUM_THREADS"):
+        monkeypatch.setenv(name, "1")
+    found = InstalledMpi(kind=kind, version=(4, 1, 4), mpirun="mpirun", mpicc="mpicc").launch(INSIDE).env
+    assert all(found[name] is None for name in ("OMPI_MCA_btl", "SLURM_JOB_ID", "PMI_RANK"))
+    assert found["UCX_TLS"] != "1" and "OMP_NUM_THREADS" not in found

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ..engines import Job, NamesNodes, State, engine_names, load_engine, parse_options
 from ..errors import RecordsError, RunError, UnavailableError, UsageError
 from ..host import LocalHost
+from ..host.caller import is_file
 from ..host.cgroups import inside_own_group
 from ..host.untrusted import UntrustedDirectory
 from ..model.record import section
@@ -156,6 +157,8 @@ def run_by_engine(
         present = Present(directory, claims)
         before = own_run(directory.path)  # such as workers of a coordinator that was killed
         remember(directory, before.workers if before else None)  # fails before there are more workers
+        if study.commands and is_file():
+            progress.note("programs on workers read an empty standard input, not this one")
         progress.phase(f"submitting {fleet.workers} workers to {fleet.engine}")
         ids = engine.submit(host, _job(study, directory, fleet, force=order.force), fleet.options)
         workers = Submitted(engine=engine, ids=ids, options=fleet.options)

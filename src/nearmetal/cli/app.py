@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Container, Sequence
+from pathlib import Path
 
 import typer
 from typer.exceptions import TyperException
@@ -126,7 +127,21 @@ def _encode_all() -> None:
             stream.reconfigure(errors="plain-signs")
 
 
+def _open_streams() -> None:
+    """Give closed standard streams /dev/null. The next file that is opened would else have their number, and
+    programs would get it as their input."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    nowhere = Path(os.devnull)
+    sys.stdout = sys.stdout or nowhere.open("w")
+    sys.stderr = sys.stderr or nowhere.open("w")
+
+
 def run_command() -> int:
+    _open_streams()
     _encode_all()
     with clean_output():
         return _run_command()

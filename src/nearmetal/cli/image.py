@@ -69,6 +69,8 @@ def import_(
     """Import an image that was made elsewhere."""
     with View(quiet=json) as view:
         image = import_image(path, name, progress=view.phase)
+        for text in image.config.notes():
+            view.note(f"image {name}: {text}")
     _show(image, json=json)
     return ExitCode.DONE
 
@@ -128,6 +130,7 @@ def _facts(image: Image) -> dict[str, JsonValue]:
         "bytes": image.size,
         "packages": list(image.packages),
         "tree": str(image.tree),
+        "config": asdict(image.config),
     }
 
 

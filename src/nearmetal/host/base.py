@@ -117,9 +117,9 @@ class Host(Protocol):
         argv: Sequence[str],
         *,
         timeout: float,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
-        stdin: str | None = None,
+        stdin: str | int | None = None,
         pass_fds: Sequence[int] = (),
         each_second: Callable[[], None] | None = None,
         before_kill: Callable[[], None] | None = None,
@@ -130,7 +130,9 @@ class Host(Protocol):
         After `timeout` seconds its whole process group is killed; the result then has returncode 124 and the
         output up to that time. The returncode is 127 if the program is not found.
 
-        env: variables to add to the tool's own environment.
+        env: variables to add to the tool's own environment; None for one to remove.
+        stdin: text for the command, or a descriptor that it reads and the caller closes; None for an empty
+            input.
         each_second: called about once a second while the command runs.
         before_kill: called before the command is killed, because of its time limit or of an exception such as
             that of Ctrl-C. A host that is another machine does not call it.
@@ -143,7 +145,7 @@ class Host(Protocol):
         *,
         stdout: Path,
         stderr: Path,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
         stdin: int | None = None,
         pass_fds: Sequence[int] = (),

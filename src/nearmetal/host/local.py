@@ -22,6 +22,19 @@ _READ = 1 << 16
 _LAST_WORDS = 1.0
 
 
+def _environment(changes: Mapping[str, str | None] | None) -> dict[str, str] | None:
+    """Return the whole environment of a command; None if nothing is changed."""
+    if not changes:
+        return None
+    return {name: value for name, value in {**os.environ, **changes}.items() if value is not None}
+
+
+def _stdin_of(stdin: str | int | None) -> int:
+    if isinstance(stdin, str):
+        return subprocess.PIPE
+    return subprocess.DEVNULL if stdin is None else stdin
+
+
 class LocalProcess:
     """A child process in a session of its own, so that one signal reaches all descendants that stay in its
     process group.
@@ -63,9 +76,9 @@ class LocalHost:
         argv: Sequence[str],
         *,
         timeout: float,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
-        stdin: str | None = None,
+        stdin: str | int | None = None,
         pass_fds: Sequence[int] = (),
         each_second: Callable[[], None] | None = None,
         before_kill: Callable[[], None] | None = None,
@@ -80,15 +93,16 @@ class LocalHost:
                 kill_group(child.pid, child.wait)
 
         begin = time.monotonic()
+        text = stdin if isinstance(stdin, str) else None
         # Use plain descriptors, because making file objects would take as long as the start itself.
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         try:
             try:
                 child = subprocess.Popen(
                     list(argv),
-                    env={**os.environ, **env} if env else None,
+                    env=_environment(env),
                     cwd=cwd,
-                    stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+                    stdin=_stdin_of(stdin),
                     stdout=out_end,
                     stderr=err_end,
                     start_new_session=True,
@@ -105,7 +119,7 @@ class LocalHost:
             finally:
                 os.close(out_end)
                 os.close(err_end)
-            with child, Conversation(child, (out, err), stdin, most) as conversation:
+            with child, Conversation(child, (out, err), text, most) as conversation:
                 try:
                     ended = conversation.until(begin + timeout, each_second)
                 except BaseException:
@@ -133,7 +147,7 @@ class LocalHost:
         *,
         stdout: Path,
         stderr: Path,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
         stdin: int | None = None,
         pass_fds: Sequence[int] = (),
@@ -153,7 +167,7 @@ class LocalHost:
                 drains.append(Drain(out, file, most))
             child = subprocess.Popen(
                 list(argv),
-                env={**os.environ, **env} if env else None,
+                env=_environment(env),
                 cwd=cwd,
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=ends[0],

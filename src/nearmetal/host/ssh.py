@@ -45,14 +45,17 @@ def client(way: SshWay, socket: Path) -> list[str]:
 
 
 def remote_words(
-    argv: Sequence[str], *, timeout: float | None, env: Mapping[str, str] | None, cwd: Path | None
+    argv: Sequence[str], *, timeout: float | None, env: Mapping[str, str | None] | None, cwd: Path | None
 ) -> str:
     """Return the command line for the shell of the other machine, with every word quoted. No I/O.
 
     timeout: seconds after which the command is ended on the other machine, because the end of the client does
         not end it; None for no limit.
     """
-    words = ["env", *(["-C", str(cwd)] if cwd else []), *(f"{k}={v}" for k, v in (env or {}).items())]
+    given = env or {}
+    words = ["env", *(["-C", str(cwd)] if cwd else [])]
+    words += [f"--unset={name}" for name, value in given.items() if value is None]
+    words += [f"{name}={value}" for name, value in given.items() if value is not None]
     limit = ["timeout", "--kill-after=1", f"{timeout:g}"] if timeout is not None else []
     return shlex.join([*(words if len(words) > 1 else ()), *limit, *argv])
 
@@ -107,9 +110,9 @@ class SshHost:
         argv: Sequence[str],
         *,
         timeout: float,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
-        stdin: str | None = None,
+        stdin: str | int | None = None,
         pass_fds: Sequence[int] = (),
         each_second: Callable[[], None] | None = None,
         before_kill: Callable[[], None] | None = None,
@@ -135,7 +138,7 @@ class SshHost:
         *,
         stdout: Path,
         stderr: Path,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
         stdin: int | None = None,
         pass_fds: Sequence[int] = (),

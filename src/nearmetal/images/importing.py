@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import json
 import os
 import stat
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -16,9 +19,10 @@ from ..host import Host
 from ..host.untrusted import UntrustedDirectory
 from .build import finished
 from .build_errors import disk_full, failure
+from .config import ImageConfig, read_config
 from .digest import entries
 from .find import builtin_names
-from .store import Image, ImageStore, checked_name
+from .store import Image, ImageStore, TreeDescription, checked_name
 
 IMPORT_SECONDS = 1800.0
 _OUTPUT = 32 << 20
@@ -75,12 +79,22 @@ def import_image(
                 raise UsageError(what, where=str(path))
             progress(f"image {name}: computing the digest")
             made = finished(tree, f"{kind} {path.name}", None)
+            if (layout := work / "layout").is_dir():
+                made = replace(made, config=read_config(layout, tree))
         except OSError as e:
             if e.errno == errno.ENOSPC:
                 raise disk_full(name, "not imported") from e
             where = f" ({e.filename})" if e.filename else ""
             raise RunError(f"image {name}: not imported: {e.strerror}{where}", where=str(path)) from e
-        return store.adopt(name, f"import-{made.digest}", work, made)
+        return store.adopt(name, import_key(made), work, made)
+
+
+def import_key(made: TreeDescription) -> str:
+    """Return the key of the entry of an imported image: its tree, and its configuration if it has one."""
+    if made.config == ImageConfig():
+        return f"import-{made.digest}"
+    config = json.dumps(asdict(made.config), sort_keys=True)
+    return f"import-{hashlib.sha256((made.digest + config).encode()).hexdigest()}"
 
 
 def kind_of(host: Host, path: Path) -> SourceKind:

@@ -21,7 +21,7 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -34,6 +34,7 @@ from ..host.untrusted import read_named
 from ..model.environments.image import HOST, Expired, ImageDefinition
 from ..model.keys import NAME_PATTERN
 from ..records.json_files import parse_json
+from .config import ImageConfig
 
 FORMAT = 1
 RECORD = "image.json"
@@ -49,6 +50,7 @@ class TreeDescription:
     created: time of creation in UTC, in ISO 8601 format.
     size: bytes on the disk.
     packages: 'name version' of each package that dpkg or pip installed.
+    config: what it states for its programs; empty unless it was imported from an OCI or Docker image.
     """
 
     digest: str
@@ -56,6 +58,7 @@ class TreeDescription:
     created: str
     size: int
     packages: tuple[str, ...]
+    config: ImageConfig = field(default_factory=ImageConfig)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,5 +5,5 @@ on what the ranks run.
 """
 
 from .installed import MPI_PACKAGES, InstalledMpi, find_mpi, mpi_of_compiler, programs_of
-from .job import JOB_VARIABLE, HostSlots, Launch, MpiJob, everywhere
+from .job import JOB_VARIABLE, HostSlots, Launch, MpiJob, everywhere, fixed_names, withheld
 from .places import PlacementDiffers, verify_places

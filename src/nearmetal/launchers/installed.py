@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from ..errors import UnavailableError
 from ..host import Host
 from ..model.study import Mpi
 from . import mpich, openmpi
-from .job import Launch, MpiJob
+from .job import Launch, MpiJob, withheld
 
 VERSION_SECONDS = 60.0
 _COMPILER = re.compile(r"(Open MPI|MPICH version) (\d+)\.(\d+)(?:\.(\d+))?")
@@ -55,17 +56,18 @@ class InstalledMpi:
         return found is not None and found[0] is self.kind
 
     def launch(self, job: MpiJob) -> Launch:
-        """Return the command line and environment variables of a launch.
+        """Return the command line and environment variables of a launch, without those that are withheld().
 
         Raises UsageError if the number of ranks does not match the hosts.
         """
         match self.kind:
             case Mpi.OPENMPI:
-                return openmpi.launch(job, self.mpirun, self.version)
+                found = openmpi.launch(job, self.mpirun, self.version)
             case Mpi.MPICH:
-                return mpich.launch(job, self.mpirun, self.version)
+                found = mpich.launch(job, self.mpirun, self.version)
             case _ as never:
                 assert_never(never)
+        return replace(found, env={**dict.fromkeys(withheld(os.environ)), **found.env})
 
 
 def mpi_of_compiler(output: str) -> tuple[Mpi, tuple[int, int, int]] | None:

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..errors import UsageError
 from ..model.record import JsonValue
 from ..model.study import SingleCopy, Transport
+
+_TRANSPORT = (
+    *("OMPI_MCA_", "OMPI_COMM_WORLD_", "PRTE_MCA_", "PMIX_", "PMI_", "MPI_LOCAL"),
+    *("MPIR_CVAR_", "MPICH_", "HYDRA_", "UCX_", "FI_"),
+)
+_BATCH = ("SLURM_", "SLURMD_", "PBS_", "LSB_", "LSF_", "OAR_", "FLUX_", "PE_HOSTFILE", "SGE_")
+
+
+def withheld(environment: Iterable[str]) -> list[str]:
+    """Return the names of the caller's variables that no process of an MPI launch gets, in order.
+
+    Those that choose a transport would override the study's, in some environments only. By those of a batch
+    system, mpirun would start ranks on the nodes of the job instead of in the instances.
+
+    environment: names of the caller's variables.
+    """
+    return sorted(name for name in environment if name.startswith(_TRANSPORT + _BATCH))
+
 
 JOB_VARIABLE = "NEARMETAL_JOB"
 """Environment variable of every rank. Its value is MpiJob.scratch, so that the ranks of one launch can be
@@ -28,6 +46,12 @@ def everywhere(scratch: str) -> dict[str, str]:
         "HWLOC_COMPONENTS": "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero",
         "HWLOC_PLUGINS_PATH": "/proc/self/no-plugins",
     }
+
+
+def fixed_names(environment: Iterable[str]) -> list[str]:
+    """Return which of these variables an MPI launch sets or removes itself, in every environment alike."""
+    names = list(environment)
+    return [*withheld(names), *(name for name in names if name in everywhere(""))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,10 +117,10 @@ class Launch:
     """A launch of an MPI program.
 
     argv: command line.
-    env: environment variables.
+    env: environment variables; None for one that is removed (withheld()).
     transport: MPI and its settings for the transport, for the record of the trial.
     """
 
     argv: tuple[str, ...]
-    env: Mapping[str, str]
+    env: Mapping[str, str | None]
     transport: Mapping[str, JsonValue]

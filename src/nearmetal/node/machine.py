@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,16 +83,6 @@ def image_store() -> ImageStore:
     return ImageStore(cache_directory() / "images")
 
 
-_OUTSIDE = ("OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPIR_CVAR_", "MPICH_", "HYDRA_", "UCX_", "FI_")
-
-_BATCH = (
-    *("SLURM_", "SLURMD_", "PBS_", "LSB_", "LSF_", "OAR_", "FLUX_", "PE_HOSTFILE", "SGE_"),
-    *("PMI_", "PMIX_"),
-)
-"""Variables by which a batch system gives its nodes to mpirun. Ranks run in instances of this machine, which
-are no nodes of the batch system."""
-
-
 def prepare_machine(
     host: Host, progress: Progress, mpi: Mpi | None = None, stored: StoredTools | None = None
 ) -> Machine:
@@ -104,14 +93,6 @@ def prepare_machine(
 
     Raises UnavailableError, which names what to install.
     """
-    outside = sorted(n for n in os.environ if n.startswith(_OUTSIDE))
-    if outside:
-        # They would reach the ranks of some arms but not of others, and no record would show it.
-        progress.note(
-            f"not passed on, since the transport is fixed alike for all environments: {', '.join(outside)}"
-        )
-    for name in [n for n in os.environ if n.startswith(_OUTSIDE + _BATCH)]:
-        del os.environ[name]
     found = find_mpi(host, mpi)
     built = stored_tools(host, cache_directory(), stored) if stored is not None else None
     if built is None or not found.compiled_by(built.mpi):

@@ -4,6 +4,7 @@ leftovers are found."""
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -14,11 +15,13 @@ from ..environments.holder import user_namespace_holder
 from ..environments.leftovers import clean_up
 from ..environments.storage import DISKS, SHARED, mounted_once
 from ..host import LocalHost, MissingValue, cgroups
+from ..host.caller import NO_INPUT, Caller, StandardInput, caller
 from ..host.counters.energy import EnergyMeter, energy_domains
 from ..host.counters.files import CounterFiles, node_paths
 from ..host.counters.network_meter import NetworkMeter, open_descriptors
 from ..host.outside import outside_directory
 from ..host.runtime import memory_scratch_directory
+from ..launchers import withheld
 from ..lifecycle import RESTS, PastMove
 from ..model.environments.image import HOST
 from ..model.plan import nodes_of_block
@@ -38,6 +41,7 @@ from .real_nodes import NodeSet, real_nodes
 from .software import Software, all_software, launcher
 from .ssh import SshKeys, make_keys
 from .survey.attachments import wanted_by
+from .survey.programs import runs_mpi
 from .working_directory import WorkingDirectory
 
 
@@ -66,6 +70,7 @@ class Node:
     bases: what virtual machines boot from, by environment.
     energy: meter of the energy; None if it cannot be read.
     real: the machines on which the instances run, if the study names any.
+    caller: what programs inherit from the caller of nearmetal.
     instances: the instances that run at present.
     works_by_hand: workloads whose program was run by hand and succeeded.
     past_moves: the moves whose method was chosen (`method: auto`) since the node was opened, by arm and
@@ -96,6 +101,7 @@ class Node:
     bases: Mapping[str, GuestBase]
     energy: EnergyMeter | None
     real: NodeSet
+    caller: Caller
     instances: Instances = field(default_factory=Instances)
     works_by_hand: set[str] = field(default_factory=set)
     past_moves: dict[tuple[str, str], list[PastMove]] = field(default_factory=dict)
@@ -176,6 +182,7 @@ def open_node(
     progress: Progress,
     *,
     force: bool = False,
+    given: StandardInput = NO_INPUT,
 ) -> Iterator[Node]:
     """Open a machine for a run: make the scratch directory, build the networks, and so on. Everything is
     undone on exit.
@@ -183,6 +190,7 @@ def open_node(
     The caller must hold the lock of the machine.
 
     force: use the machines of a placement even if another run measures there.
+    given: standard input of the user's programs.
 
     Raises UsageError if a network is impossible, UnavailableError if something is missing on the machine, and
     RunError if something cannot be built or started.
@@ -192,6 +200,8 @@ def open_node(
         inner_network(arm, label)  # built with its guest: an impossible one is found before anything starts
     with ExitStack() as stack:
         sweep(progress)
+        if any(runs_mpi(w, study) for w in study.workloads) and (names := withheld(os.environ)):
+            progress.note(f"mpirun and its ranks do not get {', '.join(names)}: env: gives a program its own")
         scratch = stack.enter_context(memory_scratch_directory(label))
         work = None
         if any(w.own_directory for w in study.workloads):
@@ -282,4 +292,5 @@ def open_node(
             launchers=launchers,
             energy=None if isinstance(energy, MissingValue) else EnergyMeter(energy),
             real=real,
+            caller=caller(given),
         )

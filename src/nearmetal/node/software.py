@@ -15,7 +15,7 @@ from ..errors import UnavailableError
 from ..host import Completed, Host
 from ..host.runtime import cache_directory
 from ..host.untrusted import UntrustedDirectory
-from ..images import Image, in_use, require_image
+from ..images import Image, ImageConfig, in_use, require_image
 from ..launchers import MPI_PACKAGES, InstalledMpi, mpi_of_compiler, programs_of
 from ..model.environments.image import HOST
 from ..model.record import JsonValue
@@ -25,9 +25,9 @@ from .machine import Machine, image_store
 from .progress import Progress
 from .survey.programs import find_on, require_programs, runs_mpi
 
-PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
+_PATH = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
 #: Fields of an image that are recorded. The other fields are paths on this machine.
-RECORDED = ("name", "digest", "origin", "created")
+RECORDED = ("name", "digest", "origin", "created", "config")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,11 @@ class Software:
     @property
     def tree(self) -> Path:
         return Path("/") if self.image is None else self.image.tree
+
+    @property
+    def config(self) -> ImageConfig:
+        """What the image states for its programs; empty for the machine's own root."""
+        return ImageConfig() if self.image is None else self.image.config
 
     def record(self) -> dict[str, JsonValue]:
         """Return the provenance of the image. Must not be called for the machine's own root."""
@@ -67,7 +72,7 @@ class ImageBuilder:
     instance: Instance
 
     def run(self, argv: Sequence[str], *, timeout: float, env: Mapping[str, str] | None = None) -> Completed:
-        own = {"PATH": ":".join(PATH), **(env or {})}
+        own = {**self.image.config.env, "PATH": ":".join(search_path(self.image)), **(env or {})}
         return self.host.run(self.instance.command(argv), timeout=timeout, env=own, cwd=Path("/"))
 
     def which(self, program: str) -> str | None:
@@ -77,6 +82,12 @@ class ImageBuilder:
         return self.host.cpus()
 
 
+def search_path(image: Image) -> tuple[str, ...]:
+    """Return the directories in which programs of an image are looked for."""
+    stated = image.config.env.get("PATH")
+    return _PATH if stated is None else tuple(filter(None, stated.split(":")))
+
+
 def find_program(image: Image, program: str) -> str | None:
     """Return the path of a program inside an image; None if it is missing.
 
@@ -84,7 +95,7 @@ def find_program(image: Image, program: str) -> str | None:
 
     A symbolic link counts as found without following it, since its target can be resolved only inside.
     """
-    places = [program] if program.startswith("/") else [f"{directory}/{program}" for directory in PATH]
+    places = [program] if program.startswith("/") else [f"{d}/{program}" for d in search_path(image)]
     root = UntrustedDirectory(image.tree, as_root=True)
     return next((place for place in places if root.has_name(place)), None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..launchers import MpiJob
@@ -25,10 +25,16 @@ def run_by_hand(node: Node, results: Path, progress: Progress) -> bool:
     def run(prefix: Sequence[str]) -> None:
         for w in programs:
             progress.phase(f"{w.name} runs once by hand, as on the command line")
-            argv, env = _typed(node, w)
-            done = node.machine.host.run(
-                [*prefix, *argv], timeout=w.time_limit, env={**w.env, **env}, cwd=node.working_directory.path
-            )
+            argv, fixed = _typed(node, w)
+            own = {name: value for name, value in w.env.items() if fixed.get(name) is None}
+            with node.caller.input.opened() as given:
+                done = node.machine.host.run(
+                    [*prefix, *argv],
+                    timeout=w.time_limit,
+                    env={**node.caller.variables, **fixed, **own},
+                    cwd=node.working_directory.path,
+                    stdin=given,
+                )
             if done.returncode in w.exit_codes:
                 node.works_by_hand.add(w.name)
 
@@ -43,7 +49,7 @@ def _runs_by_hand(node: Node, workload: CommandWorkload) -> bool:
     return here and not workload.own_directory and not workload.storage_name
 
 
-def _typed(node: Node, workload: CommandWorkload) -> tuple[Sequence[str], dict[str, str]]:
+def _typed(node: Node, workload: CommandWorkload) -> tuple[Sequence[str], Mapping[str, str | None]]:
     """Return the command line of a program as its user types it, and the variables of its launcher."""
     ranks = next(a.placement.ranks for a in node.study.arms() if a.environment.takes(workload.name))
     argv = workload.argv_on(ranks)
@@ -63,4 +69,4 @@ def _typed(node: Node, workload: CommandWorkload) -> tuple[Sequence[str], dict[s
             yields=True,
         )
     )
-    return launch.argv, dict(launch.env)
+    return launch.argv, launch.env

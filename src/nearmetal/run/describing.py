@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -11,6 +12,7 @@ from ..host import cgroups
 from ..host.facts.boot_records import boot_records
 from ..host.facts.nodes import differences, node_facts
 from ..host.facts.provenance import provenance
+from ..launchers import withheld
 from ..meters.inside import counted_everywhere, inside_record, offered_events
 from ..model.record import JsonValue, section
 from ..model.study import Study, Workload
@@ -60,6 +62,7 @@ def describe(node: Node, rehearsed: Rehearsed, not_here: Mapping[str, str]) -> d
         "guests": {name: base_record(b) for name, b in node.bases.items()},
         "inside": inside_record(study.design, counted_everywhere(events, rehearsed.records), offered),
         "mpi": _mpi(machine, study),
+        "standard_input": node.caller.input.what,
         "run": node.label,
         "rehearsal_seconds": rehearsed.seconds,
     }
@@ -97,6 +100,7 @@ def _mpi(machine: Machine, study: Study) -> dict[str, JsonValue]:
         "mpirun": machine.mpi.mpirun,
         "reach": design.reach.value,
         "single_copy": design.single_copy.value,
+        "withheld": list(withheld(os.environ)),
     }
 
 

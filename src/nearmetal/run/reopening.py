@@ -11,6 +11,7 @@ from pathlib import Path
 from ..environments import Backend
 from ..errors import RunError, UsageError
 from ..host import Host
+from ..host.caller import NO_INPUT, StandardInput
 from ..host.facts.provenance import boot_state, provenance
 from ..model.record import section
 from ..model.study import Study
@@ -22,6 +23,7 @@ from ..node.survey.preflight import require_commands
 from ..records import ResultsDirectory
 from ..subjects.registry import without_unable
 from .block import Recording
+from .given import require_same_input
 
 
 @contextmanager
@@ -34,18 +36,22 @@ def reopened_node(
     *,
     name: str = "",
     force: bool = False,
+    given: StandardInput = NO_INPUT,
 ) -> Iterator[tuple[Node, Recording]]:
     """Open the node of a run that continues, with the run's environments and images. Yields the node, and
     what is recorded about the trials.
 
     name: name of the node, if the run has several. A node that is new in the run may differ from the others.
     force: use the machines of a placement even if another run measures there.
+    given: standard input of the user's programs.
 
-    Raises UsageError if the machine or an image has changed since, or if an older nearmetal made the run.
+    Raises UsageError if the machine, an image or the standard input has changed since, or if an older
+    nearmetal made the run.
     Raises RunError if an arm of the run cannot run here now.
     """
     study, backends = check_reopened(machine, study, directory, progress, name=name)
-    with open_node(machine, study, backends, label, progress, force=force) as node:
+    require_same_input(given, study, directory)
+    with open_node(machine, study, backends, label, progress, force=force, given=given) as node:
         _same_images(node, directory)
         _same_machines(node, directory)
         node.working_directory.reopen(section(directory.provenance, "view"), directory.path.parent)

@@ -40,6 +40,7 @@ from .budget import LONGER, no_verdict
 from .by_hand import run_by_hand
 from .cost_cache import measured_costs, store_costs
 from .describing import describe, machine_differences
+from .given import given_input
 from .interrupt import interruptible
 from .rehearsal import rehearse, without_failed, without_unlike
 from .reopening import reopened_node
@@ -160,7 +161,10 @@ def _start(
     requested = study
     study, backends, absent = check_study(machine, study, progress)
     begin = time.monotonic() if order.begin is None else order.begin
-    with open_node(machine, study, backends, label, progress, force=order.force) as node:
+    with (
+        given_input(study, progress) as given,
+        open_node(machine, study, backends, label, progress, force=order.force, given=given) as node,
+    ):
         directory = ResultsDirectory.create(order.parent, study.name, study_yaml=order.text)
         made.append(directory)
         try_note_run(directory.path, progress.note)
@@ -288,9 +292,12 @@ def resume_run(
         _require_no_coordinator(directory, label)
         try:
             begin = time.monotonic() if order.begin is None else order.begin
-            with reopened_node(machine, study, directory, label, progress, force=order.force) as (
-                node,
-                recording,
+            with (
+                given_input(study, progress) as given,
+                reopened_node(machine, study, directory, label, progress, force=order.force, given=given) as (
+                    node,
+                    recording,
+                ),
             ):
                 planner = planner_then(node.study, directory)
                 return _blocks(node, recording, directory, planner, begin, order, progress)[0]

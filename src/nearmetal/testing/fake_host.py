@@ -85,16 +85,16 @@ class FakeHost:
         argv: Sequence[str],
         *,
         timeout: float,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
-        stdin: str | None = None,
+        stdin: str | int | None = None,
         pass_fds: Sequence[int] = (),
         each_second: Callable[[], None] | None = None,
         before_kill: Callable[[], None] | None = None,
         most: int | None = None,
     ) -> Completed:
         key = tuple(argv)
-        found = self.answer(key, stdin)
+        found = self.answer(key, stdin if isinstance(stdin, str) else None)
         self.calls.append(key)
         result = found(key) if callable(found) else found
         if isinstance(result, Completed):
@@ -113,7 +113,7 @@ class FakeHost:
         *,
         stdout: Path,
         stderr: Path,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
         stdin: int | None = None,
         pass_fds: Sequence[int] = (),

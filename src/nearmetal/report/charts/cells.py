@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-import altair as alt
-
 from ...model.result import Cell, Interval, NoiseFloor, TimePart
 from ..record_index import RecordIndex
 from ..tables.cells import bounded, margin_text, metric_label
 from ..tables.roofs import roof_text
 from ..text import one_line, thin
+from .altair_here import alt
 from .chart import Chart, Palette, Row, with_emulation, word
 from .parts import (
     OverheadAxis,

@@ -8,10 +8,10 @@ from collections.abc import Callable, Hashable
 from functools import cache
 from typing import Any
 
-import altair as alt
 import vl_convert
 
 from ...model.record import JsonValue
+from .altair_here import alt
 from .chart import Chart, Palette
 
 _WORD = re.compile(r"\{\{(\w+)\}\}")

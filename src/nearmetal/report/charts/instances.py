@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-import altair as alt
-
 from ...analysis.instances import CPU, RATES, memory_of, rates_of, shares_of
 from ...samplers import SampleSection, in_windows
 from ...units import scale_of
+from .altair_here import alt
 from .chart import Chart, Palette, Row
 from .parts import colour_and_shape, data, layered, short, tips
 

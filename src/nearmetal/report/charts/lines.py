@@ -6,10 +6,9 @@ import json
 import math
 from functools import partial
 
-import altair as alt
-
 from ...units import scale_of, show
 from ..text import one_line
+from .altair_here import alt
 from .chart import Chart, LinesFigure, Palette, Panel, Row
 from .parts import colour_and_shape, data, layered, needs_log, short, tips, value_axis
 

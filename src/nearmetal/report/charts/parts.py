@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import altair as alt
-
 from ...model.result import Cell
 from ...units import scale_of
 from ..tables.cells import bounded, margin_text
 from ..text import one_line
+from .altair_here import alt
 from .chart import Palette, Row
 
 

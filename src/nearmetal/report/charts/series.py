@@ -9,14 +9,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-import altair as alt
-
 from ...model.papers.published import PublishedFigure, Quantity
 from ...model.result import Cell
 from ...model.series import PER_NODE
 from ...model.study import Better
 from ..tables.cells import bounded, metric_label
 from ..text import one_line
+from .altair_here import alt
 from .chart import Chart, Palette, Row, with_emulation
 from .parts import (
     colour_and_shape,

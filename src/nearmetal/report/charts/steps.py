@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-import altair as alt
-
 from ...model.record import STEP
 from ...model.study import Study
 from ...units import show
 from ..record_index import RecordIndex
 from ..text import one_line, plural
+from .altair_here import alt
 from .chart import Chart, Palette, Row, guest_sentences
 from .parts import colour_and_shape, data, layered, names_y, short, tips
 

@@ -96,8 +96,10 @@ def job_program(
             yields=True,
         )
     )
-    variables = (f"{name}={value}" for name, value in {**launch.env, **(more or {})}.items())
+    variables = {**launch.env, **(more or {})}
+    removed = (f"--unset={name}" for name, value in variables.items() if value is None)
+    given = (f"{name}={value}" for name, value in variables.items() if value is not None)
     return VerifiedProgram(
-        argv=("env", *variables, *launch.argv),
+        argv=("env", *removed, *given, *launch.argv),
         records=tuple(record.with_name(f"{record.name}.{rank}") for rank in range(ranks)),
     )

@@ -29,7 +29,7 @@ from ...node.trial import Trial
 from ...workloads.command import parse
 from ...workloads.protocol import RankReport
 from .failures import LOGGED, end_younger, failure, require_nothing_left, timed_out
-from .launching import check_network, launched_program, record_places
+from .launching import check_network, image_directory, image_variables, launched_program, record_places
 from .rank_argv import Report, rank_argv, storage_of_ranks
 from .reports import forget_reports, read_reports, record_disk_writes, resources_of
 from .staging import KEPT, compared, own_directory, read_outputs
@@ -203,15 +203,19 @@ def _copy(
         rank=rank,
         gate=gate,
         storage=storage_of_ranks(arm.volumes, place.tasks),
-        directory=directory,
+        directory=directory or image_directory(arm, workload.argv),
+        variables=image_variables(arm, workload.env),
+        caller=arm.node.caller.state,
     )
     argv = arm.instances[rank // place.tasks].command(own)
     stdout, stderr = _files(trial, workload, rank)
     for file in (stdout, stderr):
         file.unlink(missing_ok=True)
-    process = arm.node.machine.host.start(
-        argv, stdout=stdout, stderr=stderr, env=dict(workload.env), cwd=Path.cwd(), most=KEPT
-    )
+    env = {**arm.node.caller.variables, **workload.env}
+    with arm.node.caller.input.opened() as given:
+        process = arm.node.machine.host.start(
+            argv, stdout=stdout, stderr=stderr, env=env, cwd=Path.cwd(), stdin=given, most=KEPT
+        )
     try:
         yield process
     finally:

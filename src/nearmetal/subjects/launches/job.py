@@ -59,7 +59,7 @@ class RankJob:
         """Register processes that are ended when the job is closed, after the ranks have had time to end."""
         self._kept += processes
 
-    def launch(self, host: Host, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    def launch(self, host: Host, argv: Sequence[str], env: Mapping[str, str | None]) -> None:
         """Start the ranks. Returns at once."""
         self._process = host.start(
             argv,

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ...errors import TrialFailedError
+from ...host.caller import NO_INPUT
 from ...launchers import verify_places
 from ...meters.groups import MeteredArm
 from ...model.study import CommandWorkload
@@ -40,6 +41,7 @@ class LaunchedProgram:
     directory: working directory, at the same path in every instance; None if it does not matter.
     exit_codes: exit statuses of a successful run.
     time_limit: time limit in seconds.
+    reads: whether it gets the standard input of the caller, or an empty one.
     """
 
     name: str
@@ -50,6 +52,7 @@ class LaunchedProgram:
     env: Mapping[str, str] = field(default_factory=dict)
     directory: Path | None = None
     exit_codes: tuple[int, ...] = (0,)
+    reads: bool = False
 
 
 def launched_program(workload: CommandWorkload, trial: Trial, directory: Path | None) -> LaunchedProgram:
@@ -63,6 +66,7 @@ def launched_program(workload: CommandWorkload, trial: Trial, directory: Path | 
         directory=directory,
         exit_codes=workload.exit_codes,
         time_limit=workload.time_limit,
+        reads=True,
     )
 
 
@@ -113,15 +117,17 @@ def run_program(metered: MeteredArm, program: LaunchedProgram) -> ProgramOutput:
     forget_reports(trial.directory, arm.placement.ranks)
     own = () if program.directory is None else (program.directory,)
     into_guests(arm.machines, trial.directory, own)
-    done = arm.node.machine.host.run(
-        launch.argv,
-        timeout=program.time_limit,
-        env=launch.env,
-        # The connections vanish when the program ends. For a run shorter than a second, only the counters
-        # remain.
-        each_second=partial(check_network, metered),
-        most=KEPT,
-    )
+    with (arm.node.caller.input if program.reads else NO_INPUT).opened() as given:
+        done = arm.node.machine.host.run(
+            launch.argv,
+            timeout=program.time_limit,
+            env=launch.env,
+            stdin=given,
+            # The connections vanish when the program ends. For a run shorter than a second, only the counters
+            # remain.
+            each_second=partial(check_network, metered),
+            most=KEPT,
+        )
     write_logs(trial, program.name, done.stdout, done.stderr)
     if done.returncode != os.EX_OK:
         end_younger(arm, begin)
@@ -177,6 +183,26 @@ def check_network(metered: MeteredArm) -> None:
         metered.transport.look(connected=False)
 
 
+def image_variables(arm: RunningArm, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that the image of an arm states (ENV). They override those of the caller, but not
+    those of the study.
+
+    own: those of the study.
+    """
+    return {name: value for name, value in arm.software.config.env.items() if name not in own}
+
+
+def image_directory(arm: RunningArm, argv: Sequence[str]) -> str | None:
+    """Return the directory that the image of an arm states (WORKDIR), for a program without a directory of
+    its own.
+
+    None if there is none, or if a word of the command is a file of the caller's directory: the program then
+    runs there, as with any image.
+    """
+    stated = arm.software.config.directory
+    return None if not stated or any(word and Path(word).exists() for word in argv) else stated
+
+
 def _launch(metered: MeteredArm, program: LaunchedProgram) -> ProgramLaunch:
     arm = metered.running
     if program.mpi:
@@ -186,18 +212,23 @@ def _launch(metered: MeteredArm, program: LaunchedProgram) -> ProgramLaunch:
             cpus=program.cpus,
             measured=True,
             forward=tuple(program.env),
-            directory=program.directory,
+            directory=program.directory or image_directory(arm, program.argv),
             exit_codes=program.exit_codes,
         )
         metered.transport.launched = True
-        return replace(launch, env={**program.env, **launch.env})
+        own = {name: value for name, value in program.env.items() if launch.env.get(name) is None}
+        return replace(launch, env={**arm.node.caller.variables, **launch.env, **own})
     first = {cpu for cpus in program.cpus[: arm.placement.tasks] for cpu in cpus}
     rank = rank_argv(
         arm.software.tools,
         [sorted(first)],
         program.argv,
+        rank=0,  # the caller may be a rank itself
         report=Report(directory=arm.trial.directory, events=metered.events, exit_codes=program.exit_codes),
         storage=[v.path for v in arm.volumes[:1]],
-        directory=program.directory,
+        directory=program.directory or image_directory(arm, program.argv),
+        variables=image_variables(arm, program.env),
+        caller=arm.node.caller.state,
     )
-    return ProgramLaunch(argv=arm.instances[0].command(rank), env=program.env)
+    env = {**arm.node.caller.variables, **program.env}
+    return ProgramLaunch(argv=arm.instances[0].command(rank), env=env)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...host import cgroups
-from ...launchers import HostSlots, Launch, MpiJob
+from ...launchers import HostSlots, Launch, MpiJob, fixed_names
 from ...meters.groups import MeteredArm
 from ...model.study import Transport
 from ...node.arms.running_arm import RunningArm
 from ...node.software import from_tree
 from .profiles import profile_directory
-from .rank_argv import Report, rank_argv, storage_of_ranks
+from .rank_argv import Report, rank_argv, storage_of_ranks, variable_argv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,12 +21,12 @@ class ProgramLaunch:
     """The launch of a program over the instances of an arm.
 
     argv: command line to run on the machine.
-    env: environment variables of that command.
+    env: environment variables of that command; None for one that is removed.
     profiles: directory into which the ranks write their profiles; None if the study does not request any.
     """
 
     argv: Sequence[str]
-    env: Mapping[str, str]
+    env: Mapping[str, str | None]
     profiles: Path | None = None
 
 
@@ -46,7 +46,7 @@ def mpi_launch(
     cpus: Sequence[Sequence[int]],
     measured: bool,
     forward: Sequence[str] = (),
-    directory: Path | None = None,
+    directory: str | Path | None = None,
     exit_codes: Sequence[int] = (0,),
 ) -> ProgramLaunch:
     """Return the launch of an MPI program over the instances of an arm, and record its transport.
@@ -61,6 +61,7 @@ def mpi_launch(
     arm, node, trial = metered.running, metered.running.node, metered.running.trial
     software = arm.software
     profiles = profile_directory(trial.directory) if node.study.design.profile else None
+    variables = {n: v for n, v in software.config.env.items() if n not in {*forward, *fixed_names((n,))}}
     rank = rank_argv(
         software.tools,
         cpus,
@@ -71,8 +72,16 @@ def mpi_launch(
         storage=storage_of_ranks(arm.volumes, arm.placement.tasks),
         directory=directory,
         profile=profiles,
+        variables=variables,
+        caller=node.caller.state if measured else "",
+        # The daemons of mpirun start ranks in /.
+        here=node.caller.directory if measured and not _without_hub(arm) else "",
     )
     launch = software.mpi.launch(_job(arm, rank, forward))
+    if variables:
+        # mpirun needs them too, but the programs of the machine that start it in the image must not get them.
+        setting = [software.tools / "nm-rank", "--rank", "0", *variable_argv(variables), "--"]
+        launch = replace(launch, argv=(*setting, *launch.argv))
     trial.found.transport = dict(launch.transport)
     return ProgramLaunch(argv=_words(arm, launch), env=launch.env, profiles=profiles)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from ...environments import Tools
 from ...environments.storage import Volume
@@ -35,8 +36,11 @@ def rank_argv(
     rank: int | None = None,
     gate: Path | None = None,
     storage: Sequence[Path] = (),
-    directory: Path | None = None,
+    directory: str | Path | None = None,
     profile: Path | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    caller: str = "",
+    here: str = "",
 ) -> list[str]:
     """Return the command line that runs a program as a rank.
 
@@ -48,6 +52,9 @@ def rank_argv(
     directory: working directory of the program; None for that of nm-rank.
     profile: directory for a profile of its MPI calls. nm-rank preloads the profiling library into the program
         only, so that launchers and shells run without it in every arm.
+    here: working directory of the program if the instance has it and `directory` is None; '' for none.
+    caller: see host.caller.inherited_state(); '' for a program of nearmetal's own.
+    variables: variables that the program gets, such as those of its image.
     """
     argv = [tools / "nm-rank", "--cpus", cpu_list(cpus)]
     if rank is not None:
@@ -61,9 +68,19 @@ def rank_argv(
     if report is not None:
         argv += ["--report", str(report.directory), *event_argv(report.events)]
         argv += ["--exit-codes", ",".join(map(str, report.exit_codes))]
+    if here:
+        argv += ["--here", here]
+    if caller:
+        argv += ["--caller", caller]
+    argv += variable_argv(variables)
     if profile is not None:
         argv += ["--preload", tools / PROFILE_LIBRARY, "--profile", str(profile)]
     return [*argv, "--", *program]
+
+
+def variable_argv(variables: Mapping[str, str]) -> list[str]:
+    """Return the options for nm-rank that set variables."""
+    return [word for name, value in variables.items() for word in ("--variable", f"{name}={value}")]
 
 
 def event_argv(events: Sequence[str]) -> list[str]:
