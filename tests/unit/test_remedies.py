@@ -20,12 +20,20 @@ def failed(
     image: str = "host",
     memory: int | None = None,
     virtual: bool = False,
+    works_by_hand: bool = False,
+    head: bytes = b"",
 ) -> FailedRun:
     environment = Environment(
         name="box", backend="namespaces", image=image, placements=("one",), limits=Limits(memory=memory)
     )
     return FailedRun(
-        argv=argv or ("./app",), mpi=mpi, directory=directory, environment=environment, virtual=virtual
+        argv=argv or ("./app",),
+        mpi=mpi,
+        directory=directory,
+        environment=environment,
+        virtual=virtual,
+        works_by_hand=works_by_hand,
+        head=head,
     )
 
 
@@ -41,6 +49,7 @@ def test_a_status_of_its_own_is_tried_by_hand() -> None:
 LIBRARY = (
     "./app: error while loading shared libraries: libfoo.so.3: cannot open shared object file: No such file"
 )
+ELF = b"\x7fELF"
 ABSENT = "./app cannot be started: No such file or directory"
 
 
@@ -84,27 +93,48 @@ def test_a_cure_depends_on_where_the_program_ran() -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "reason", "here", "said"),
+    ("image", "reason", "head", "said"),
     [
-        ("host", "./app cannot be started: Permission denied", True, "chmod +x ./app"),
-        ("host", "./app cannot be started: Exec format error", True, "compiled for another processor"),
-        ("host", ABSENT, True, "head -1 ./app"),
-        ("host", ABSENT, False, "install it, or name it by"),
+        ("host", "./app cannot be started: Permission denied", ELF, "chmod +x ./app"),
+        ("host", "./app cannot be started: Exec format error", ELF, "compiled for another processor"),
+        ("host", ABSENT, ELF, "head -1 ./app"),
+        ("host", ABSENT, b"", "install it, or name it by"),
+        ("host", ABSENT, b"#!/bin/sh\r\necho\r\n", r"carriage return, as on Windows: sed -i 's/\r$//' ./app"),
+        (
+            "host",
+            "./app cannot be started: Exec format error",
+            b"\xef\xbb\xbf#!/bin/sh\n",
+            r"byte order mark, before #!: sed -i '1s/^\xef\xbb\xbf//' ./app",
+        ),
         (
             "mine",
             ABSENT,
-            True,
+            ELF,
             "this machine has it, the image",
         ),
         (
             "mine",
             ABSENT,
-            False,
+            b"",
             "add its package to image mine",
         ),
     ],
 )
 def test_what_to_do_about_a_program_that_does_not_start(
-    image: str, reason: str, here: bool, said: str
+    image: str, reason: str, head: bytes, said: str
 ) -> None:
-    assert said in start_remedy(failed(image=image), reason, here=here)
+    assert said in start_remedy(failed(image=image, head=head), reason)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("sh: 1: cannot create /scratch/out: Read-only file system", "in {storage}"),
+        ("connect 127.0.0.1:27000: Connection refused", "--attachment host"),
+        ("cannot open /run/site/licence: No such file or directory", "below the working directory"),
+        ("", "in this environment"),
+    ],
+)
+def test_what_works_by_hand_is_not_to_be_tried_by_hand(message: str, said: str) -> None:
+    remedy = end_remedy(failed(works_by_hand=True), 3, message)
+    assert said in remedy and "run it by hand" not in remedy

@@ -72,6 +72,7 @@ class Node:
     real: the machines on which the instances run, if the study names any.
     caller: what programs inherit from the caller of nearmetal.
     instances: the instances that run at present.
+    works_by_hand: workloads whose program was run by hand and succeeded.
     past_moves: the moves whose method was chosen (`method: auto`) since the node was opened, by arm and
         workload; see Trial.past_moves().
     probe_rests: intervals at which probes may ask while answers come, in seconds, the preferred one first.
@@ -102,6 +103,7 @@ class Node:
     real: NodeSet
     caller: Caller
     instances: Instances = field(default_factory=Instances)
+    works_by_hand: set[str] = field(default_factory=set)
     past_moves: dict[tuple[str, str], list[PastMove]] = field(default_factory=dict)
     probe_rests: list[float] = field(default_factory=lambda: list(RESTS))
 

@@ -28,13 +28,15 @@ def run_by_hand(node: Node, results: Path, progress: Progress) -> bool:
             argv, fixed = _typed(node, w)
             own = {name: value for name, value in w.env.items() if fixed.get(name) is None}
             with node.caller.input.opened() as given:
-                node.machine.host.run(
+                done = node.machine.host.run(
                     [*prefix, *argv],
                     timeout=w.time_limit,
                     env={**node.caller.variables, **fixed, **own},
                     cwd=node.working_directory.path,
                     stdin=given,
                 )
+            if done.returncode in w.exit_codes:
+                node.works_by_hand.add(w.name)
 
     if note := node.working_directory.choose(run, results):
         progress.note(note)

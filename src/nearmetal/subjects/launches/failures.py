@@ -65,13 +65,13 @@ def failure(arm: RunningArm, program: LaunchedProgram, done: Completed) -> Trial
         directory=None if program.directory is not None else Path.cwd(),
         environment=environment,
         virtual=node.backends[environment.backend].capabilities.virtual or environment.inside is not None,
+        works_by_hand=name in node.works_by_hand,
+        head=_head(node.machine.host.which(program.argv[0])),
     )
     where = place_of_logs(arm.trial)
     error = find_error_line(done.stderr)
     if error is not None and f" {CANNOT_START}" in error.what:
-        here = node.machine.host.which(run.program) is not None
-        remedy = start_remedy(run, error.what, here=here)
-        return TrialFailedError(f"{name}: {error.what}", where=where, remedy=remedy)
+        return TrialFailedError(f"{name}: {error.what}", where=where, remedy=start_remedy(run, error.what))
     bad = [r for r in found_reports(arm.trial.directory, arm.placement.ranks) if r.status not in exit_codes]
     ranks = f"rank {bad[0].place.rank} " if bad and arm.placement.ranks > 1 else ""
     message = find_message(done.stderr) or find_message(done.stdout) or "it printed no message"
@@ -82,6 +82,20 @@ def failure(arm: RunningArm, program: LaunchedProgram, done: Completed) -> Trial
     return TrialFailedError(
         f"{name}: {ranks}{describe_end(status, exit_codes)}: {words}", where=where, remedy=remedy
     )
+
+
+def _head(program: str | None) -> bytes:
+    """Return the first bytes of a program; empty if it is not there or cannot be read."""
+    if program is None:
+        return b""
+    try:
+        fd = os.open(program, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, 256)
+    finally:
+        os.close(fd)
 
 
 def require_nothing_left(trial: Trial, name: str, reports: Sequence[RankReport]) -> None:

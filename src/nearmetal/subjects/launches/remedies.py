@@ -25,6 +25,7 @@ _KNOWN = {
 }
 """Remedies by a text that the program's message contains."""
 GUEST_ENDED = "its console is in console.*.txt there; more guest: {memory: ...} if it ran out of memory"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LIBRARY = re.compile(r"error while loading shared libraries: ([^\s:]+)")
 _VERSION = re.compile(r"version [`'\"]?((?:GLIBC|GLIBCXX|CXXABI)_[\w.]+)'? not found")
 
@@ -37,6 +38,8 @@ class FailedRun:
     mpi: number of ranks if mpirun started it, else 0.
     directory: working directory of the run; None if it was made only for the run.
     virtual: whether it ran in a virtual machine.
+    works_by_hand: whether the same command was run by hand before, in the same directory, and succeeded.
+    head: first bytes of the program on this machine; empty if it is not here.
     """
 
     argv: Sequence[str]
@@ -44,6 +47,8 @@ class FailedRun:
     directory: Path | None
     environment: Environment
     virtual: bool
+    works_by_hand: bool = False
+    head: bytes = b""
 
     @property
     def program(self) -> str:
@@ -59,24 +64,25 @@ class FailedRun:
         return f"run it by hand: cd {shlex.quote(str(self.directory))} && {line}"
 
 
-def start_remedy(run: FailedRun, reason: str, *, here: bool) -> str:
+def start_remedy(run: FailedRun, reason: str) -> str:
     """Return what to do about a program that could not be started.
 
     reason: error message of the C library.
-    here: whether the program exists on this machine.
     """
     program, image = run.program, run.environment.image
     if os.strerror(errno.EACCES) in reason:
         return f"chmod +x {program}, if it is a program; else name what runs it: [python3, {program}]"
+    if (mend := _first_line_remedy(run)) is not None:
+        return mend
     if os.strerror(errno.ENOEXEC) in reason:
         return (
             f"file {program} shows whether it was compiled for another processor; "
             "a script needs a first line such as #!/bin/sh"
         )
     if image != HOST:
-        has = "this machine has it, the image does not: " if here else ""
+        has = "this machine has it, the image does not: " if run.head else ""
         return f"{has}add its package to image {image} and build it again, or copy it there by files"
-    if here:
+    if run.head:
         return (
             f"head -1 {program} names an interpreter that may be missing; "
             "a program in /run or /dev/shm must be moved below the working directory"
@@ -113,7 +119,34 @@ def end_remedy(run: FailedRun, status: int, message: str) -> str:
             f"it sees the files of image {run.environment.image}, and those below the working directory: "
             "put the file there, or name it under files in a study"
         )
-    return run.by_hand()
+    return _seen_only_here(run, message) if run.works_by_hand else run.by_hand()
+
+
+def _seen_only_here(run: FailedRun, message: str) -> str:
+    """Return what to do about a program that works by hand and fails in an environment."""
+    if os.strerror(errno.EROFS) in message:
+        return (
+            f"by hand it may write there; here only below the working directory and in {STORAGE}: start in "
+            f"the directory that it writes to, or name {STORAGE}"
+        )
+    if os.strerror(errno.ECONNREFUSED) in message or os.strerror(errno.ENETUNREACH) in message:
+        return "by hand it works: here it has a network of its own; --attachment host gives it the machine's"
+    if os.strerror(errno.ENOENT) in message:
+        return (
+            "by hand it works: here /tmp, /run, /dev/shm and devices are not the machine's; put its files "
+            "below the working directory"
+        )
+    return "by hand it works, so what it misses is in this environment: --attachment host, or its log"
+
+
+def _first_line_remedy(run: FailedRun) -> str | None:
+    """Return what to do about a script whose first line the kernel cannot read; None if it can."""
+    program = shlex.quote(run.program)
+    if run.head.startswith(_BYTE_ORDER_MARK):
+        return f"it begins with a byte order mark, before #!: sed -i '1s/^\\xef\\xbb\\xbf//' {program}"
+    if run.head.startswith(b"#!") and run.head.partition(b"\n")[0].endswith(b"\r"):
+        return f"its lines end with a carriage return, as on Windows: sed -i 's/\\r$//' {program}"
+    return None
 
 
 _SIGNALS = frozenset(
