@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..model.environments.guest import GuestSettings
-from ..model.study import Arm, CommandWorkload, Pinning, Placement, Workload
+from ..model.study import Arm, Pinning, Placement, Workload
 from .placement_node import PlacementNode
 
 
@@ -20,7 +20,7 @@ def cpus_per_rank(place: Placement, usable: int, workload: Workload | None) -> i
     """
     if place.width is not None:
         return place.width
-    return max(1, usable // place.ranks) if isinstance(workload, CommandWorkload) else 1
+    return max(1, usable // place.ranks) if workload is not None and workload.of_user else 1
 
 
 def cpus_of_ranks(
@@ -31,7 +31,7 @@ def cpus_of_ranks(
     node: the machine on which all ranks of the placement run.
     workload: the workload of the ranks; None for a workload of nearmetal.
     """
-    alone = isinstance(workload, CommandWorkload) and not (workload.mpi or workload.per_task)
+    alone = workload is not None and workload.of_user and workload.processes(place.ranks) == 1
     if place.pinning is Pinning.NONE or (alone and place.width is None):
         return (tuple(sorted(node.cpus)),) * place.ranks
     width = cpus_per_rank(place, len(node.cpus), workload)

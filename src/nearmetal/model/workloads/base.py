@@ -15,11 +15,13 @@ class WorkloadBase:
     sliced: timed in slices.
     program: run from start to end, and timed as a whole.
     event: measures events of the instances themselves.
+    of_user: a program of the user, which may have threads.
     """
 
     sliced: ClassVar[bool] = False
     program: ClassVar[bool] = False
     event: ClassVar[bool] = False
+    of_user: ClassVar[bool] = False
 
     @property
     def mpi(self) -> bool:

@@ -56,6 +56,7 @@ class CommandWorkload(WorkloadBase):
     """
 
     program: ClassVar[bool] = True
+    of_user: ClassVar[bool] = True
 
     name: str
     argv: tuple[str, ...] = key_or(
