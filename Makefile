@@ -108,6 +108,7 @@ bench: setup-test
 	$(PYTHON) -m benchmarks.resolution
 	$(PYTHON) -m benchmarks.first_run
 	$(PYTHON) -m benchmarks.truths
+	$(PYTHON) -m benchmarks.views
 
 # ARGS="--class B --march x86-64-v3 --reference NPB3.4-MPI-v3/bin" and more: python -m benchmarks.npb --help
 bench-kernels: setup-test
