@@ -147,10 +147,8 @@ def main() -> None:
         done = interleaved({"view": viewed, "plain": plainly}, rounds)
         for name in done["plain"][0]:
             view, alone = ([run[name] for run in done[side]] for side in ("view", "plain"))
-            apart = difference(view, alone)
-            print(
-                f"{name:9} {median(alone) * 1e6:8.1f} us  x {shown(ratio(view, alone))}  {shown(apart, 'us', 1e6)}"
-            )
+            apart = shown(difference(view, alone), "us", 1e6)
+            print(f"{name:9} {median(alone) * 1e6:8.1f} us  x {shown(ratio(view, alone))}  {apart}")
 
 
 if __name__ == "__main__":
