@@ -54,7 +54,7 @@ class NodeCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What `nearmetal check --json` prints on a node: facts about it, and what can run there."""
+    """What a node prints when it is checked: facts about it, and what can run there."""
 
     machine: Mapping[str, Any]
     checks: tuple[Check, ...]
