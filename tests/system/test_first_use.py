@@ -182,7 +182,7 @@ def masked(text: str, here: Path) -> str:
     """A transcript without what differs from run to run: directories, times and process numbers."""
     text = text.replace(str(here), "HERE").strip()
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d", "TIME", text)
-    return re.sub(r"(?<=on )\d+(?= CPUs)|(?<=machine has )\d+", "CPUS", text)
+    return re.sub(r"(?<=on )\d+(?= CPUs)|\d+(?= of this machine may be used)", "CPUS", text)
 
 
 EDGES = (

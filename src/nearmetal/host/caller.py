@@ -143,7 +143,7 @@ def caller_input(fd: int = 0) -> Iterator[StandardInput]:
                 path=os.devnull,
                 offset=0,
                 what=NO_INPUT.what,
-                note="programs read an empty standard input, since this one is a terminal: < FILE gives one",
+                note="programs get no input from this terminal; < FILE gives them one",
             )
         elif os.fstat(kept).st_rdev == os.makedev(1, 3):
             yield NO_INPUT
