@@ -44,9 +44,9 @@ def escaped_limits(
     alone: whether the instance is the only one of its arm.
     root: as in effective_limits().
     """
-    required = _required(root)
-    if not required:
+    if root == Path("/") and not caller_limits().exist:  # known, and asked in every trial
         return NO_LIMITS
+    required = _required(root)
     directories = own_directories(root, str(pid))
     if pid == os.getpid():  # bare metal without a first process: only programs are in its groups
         for group in groups.values():
