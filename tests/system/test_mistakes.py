@@ -105,6 +105,14 @@ def test_with_nothing_left_to_compare_nothing_is_measured(
     assert not (here / "results").exists()
 
 
+def test_what_a_program_leaves_behind_does_not_hold_the_run_by_hand(here: Path) -> None:
+    marker = "987654"
+    words = ("weigh", "native", "namespaces", "--", "sh", "-c", f"sleep {marker} & echo begun")
+    done = nearmetal(*words, cwd=here)
+    assert done.returncode == 4 and "left sleep running, which was ended" in done.stderr
+    assert subprocess.run(["pgrep", "-f", f"^sleep {marker}"], check=False).returncode == 1
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root shows a copy at the same path")
 def test_each_run_finds_the_working_directory_as_it_was(here: Path) -> None:
     (here / "once.sh").write_text("#!/bin/sh\nset -e\ntest ! -e result\n./program.sh >result\nrm input\n")

@@ -140,6 +140,18 @@ def test_what_changed_is_named(tmp_path: Path) -> None:
     assert {"result.dat", "empty/more"} <= set(tree.reset())
 
 
+def test_a_reset_that_failed_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents(filled(tmp_path, random.Random(5)))
+    tree = made(tmp_path)
+    (tree.tree / "result.dat").write_text("x")
+    with monkeypatch.context() as full:
+        full.setattr(os, "rename", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left")))
+        with pytest.raises(OSError, match="No space left"):
+            tree.reset()
+    tree.reset()
+    assert contents(tree.tree) == before
+
+
 def test_hidden_directories_are_not_in_it(tmp_path: Path) -> None:
     original = filled(tmp_path, random.Random(3))
     (original / "runs" / "results" / "one").mkdir(parents=True)

@@ -129,6 +129,7 @@ class ResetTree:
         own = UntrustedDirectory(self.tree)
         staged, removed = self.place / "staged", self.place / "removed"
         for directory in (staged, removed):
+            remove_tree(directory)  # of a reset that failed
             directory.mkdir()
         self._copy(again := [n for n in anew if self._is_shown(n)], staged)
         for number, name in enumerate(anew):

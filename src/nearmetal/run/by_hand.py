@@ -10,6 +10,7 @@ from ..model.environments.image import HOST
 from ..model.study import CommandWorkload, Transport
 from ..node.node import Node
 from ..node.progress import Progress
+from ..subjects.launches.staging import KEPT
 
 
 def run_by_hand(node: Node, results: Path, progress: Progress) -> bool:
@@ -22,6 +23,11 @@ def run_by_hand(node: Node, results: Path, progress: Progress) -> bool:
     if not programs or node.real.nodes:
         return False
 
+    reports = node.scratch / "by-hand"
+    reports.mkdir(exist_ok=True)
+    # It restricts nothing, and ends processes that a program leaves.
+    alone = [node.machine.tools / "nm-rank", "--rank", "0", "--report", str(reports), "--"]
+
     def run(prefix: Sequence[str]) -> None:
         for w in programs:
             progress.phase(f"{w.name} runs once by hand, as on the command line")
@@ -29,11 +35,12 @@ def run_by_hand(node: Node, results: Path, progress: Progress) -> bool:
             own = {name: value for name, value in w.env.items() if fixed.get(name) is None}
             with node.caller.input.opened() as given:
                 done = node.machine.host.run(
-                    [*prefix, *argv],
+                    [*prefix, *alone, *argv],
                     timeout=w.time_limit,
                     env={**node.caller.variables, **fixed, **own},
                     cwd=node.working_directory.path,
                     stdin=given,
+                    most=KEPT,
                 )
             if done.returncode in w.exit_codes:
                 node.works_by_hand.add(w.name)
